@@ -11,7 +11,7 @@ from tests.estimators.problems import Array, Laplace, regression_data
 from torch import nn
 
 import ntkit
-from ntkit._src.estimators._kernel_source import KernelSource, kernel_of, read_source
+from ntkit._src.estimators._training_data import KernelSource, kernel_of, read_source
 from ntkit.errors import InputError, InputTypeError
 
 

@@ -132,10 +132,10 @@ def test_bad_input(settings: dict[str, Any], message: str) -> None:
 
 
 def test_ridges_are_tried_on_a_part_of_very_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ntkit._src.estimators import _large
+    from ntkit._src.estimators import _regression
 
-    assert _large._thinned(torch.arange(10), 10).tolist() == list(range(10))
-    assert _large._thinned(torch.arange(11), 3).tolist() == [0, 5, 10]
+    assert _regression._thinned(torch.arange(10), 10).tolist() == list(range(10))
+    assert _regression._thinned(torch.arange(11), 3).tolist() == [0, 5, 10]
     X, y = _data()
     noisy = y + 0.5 * np.random.default_rng(1).normal(size=len(y))
     rows: list[int] = []
@@ -146,7 +146,7 @@ def test_ridges_are_tried_on_a_part_of_very_many_rows(monkeypatch: pytest.Monkey
         return set_up(self, gram, *others, **named)
 
     monkeypatch.setattr(Nystrom, "set_up", counted)
-    monkeypatch.setattr(_large, "_MOST_TUNED", 120)
+    monkeypatch.setattr(_regression, "_MOST_TUNED", 120)
     model = ntkit.NTKRegressor(b_std=0.5, ridge=[1e-8, 1e-1, 1e4], tune="loo", n_centres=60).fit(X, noisy)
     assert rows == [120, len(X)] and model.tuning_[model.ridge_] == min(model.tuning_.values())
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import ntkit
 from ntkit._src.estimators import _base
-from ntkit._src.estimators._kernel_source import KernelSource, read_source
+from ntkit._src.estimators._training_data import KernelSource, read_source
 from ntkit._src.estimators._tuner import read_tuner
 from ntkit.errors import InputError, InputTypeError, JitterWarning, SingularKernelError
 

@@ -128,7 +128,7 @@ def test_independent_tokens_are_joined():
 BAD = {
     "out of range": (IDS + 1, InputError, "tokens: the embedding must be given integers from 0 to 6"),
     "floats": (IDS.double(), InputError, "cannot take inputs|integers"),
-    "no rows": (IDS[:0], InputError, "must have rows"),
+    "no rows": (IDS[:0], InputError, "must have at least one row"),
 }
 
 

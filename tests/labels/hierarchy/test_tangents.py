@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.labels.hierarchy.module_cases import case, close
 
-from ntkit._src.labels.hierarchy._tangents import Tangents, scalar_network
+from ntkit._src.labels.hierarchy._module_hierarchy import scalar_network
+from ntkit._src.labels.hierarchy._tangents import Tangents
 
 
 def test_without_vmap():

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tests.labels.pairs.oracles import base, data, double_sum, targets
 
-from ntkit._src.labels.pairs import _kernel_regression
-from ntkit._src.labels.pairs._kernel_regression import KernelRegression
+from ntkit._src.labels.pairs import _pair_regression
+from ntkit._src.labels.pairs._pair_regression import KernelRegression
 from ntkit._src.labels.pairs._pairs import Pairs
 
 
@@ -22,7 +22,7 @@ def label_matrix(y):
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_equals_the_double_sum(inverse, classes, monkeypatch):
-    monkeypatch.setattr(_kernel_regression, "_BLOCK_ENTRIES", 25)  # blocks of two rows
+    monkeypatch.setattr(_pair_regression, "_BLOCK_ENTRIES", 25)  # blocks of two rows
     (x, y), (new, _) = data(11, classes), data(5, classes, seed=1)
     k, cross = base()(x), base()(new, x)
     labels = label_matrix(y)

@@ -15,7 +15,7 @@ import ntkit
 from ntkit._src.common import on_threads
 from ntkit._src.labels import Pairs
 from ntkit._src.labels.pairs import _pair_regression as module
-from ntkit._src.labels.pairs._pair_regression import PairRegression, Sketch, Triangle, sketch_size, walsh_hadamard
+from ntkit._src.labels.pairs._pair_regression import PairRegression, Sketch, sketch_size, triangle_of, walsh_hadamard
 from ntkit.errors import InputError
 
 
@@ -26,12 +26,10 @@ def normal(*shape, seed=0):
 @pytest.mark.parametrize("heights", [[40], [1, 2, 3, 30, 4], [9000, 20_000]])
 def test_triangle(heights):
     blocks = [normal(5, height, seed=height) for height in heights]
-    triangle = Triangle(5)
-    for block in blocks:
-        triangle.add(block.clone())
+    triangle = triangle_of(5, (block.clone() for block in blocks))
     whole = torch.cat(blocks, 1)
-    torch.testing.assert_close(triangle.value.T @ triangle.value, whole @ whole.T, rtol=1e-12, atol=1e-9)
-    assert torch.equal(triangle.value, triangle.value.triu())
+    torch.testing.assert_close(triangle.T @ triangle, whole @ whole.T, rtol=1e-12, atol=1e-9)
+    assert torch.equal(triangle, triangle.triu())
 
 
 def test_tiles_do_not_matter(monkeypatch):

@@ -58,7 +58,7 @@ def phi_of(module):
 
 def classes(kind=program.Activation):
     """All classes of the library that can be instantiated."""
-    here = {kind} if kind.__name__ in program.__all__ and not kind.__abstractmethods__ else set()
+    here = {kind} if kind.__name__ in vars(program) and not kind.__abstractmethods__ else set()
     return here.union(*(classes(sub) for sub in kind.__subclasses__()))
 
 

@@ -202,16 +202,9 @@ class _Combined(nn.Module):
 
 
 class _Problem:
-    """The outputs to attribute at one state of the network, with the loss's first and second derivatives.
+    """The outputs to attribute at one state of the network, shape (m, width), width 1 for margins.
 
-    Attributes
-    ----------
-    outputs
-        At the test points, shape (m, width).
-    force, curvature
-        q and w of the training points, shape (n, width), float64.
-    width
-        Outputs per point: 1 for margins.
+    ``force`` and ``curvature`` are q and w of the training points, shape (n, width), float64.
     """
 
     def __init__(

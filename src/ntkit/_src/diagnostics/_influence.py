@@ -11,24 +11,12 @@ from ntkit.errors import InputError
 def influence_of_kernel(
     k_train: Tensor, k_test: Tensor, force: Tensor, curvature: Tensor, ridge: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Return the change of each output when a point is left out, computed from kernels.
+    r"""Return scores, shape (m, n, s), how outputs change if a point is left out, and the points' leverages, shape (n,).
 
     With :math:`M = W K + \lambda I` the outputs' response to the forces q is :math:`k^T M^{-1} q`, and the block of the
-    point's own outputs in :math:`I - W K M^{-1} = \lambda M^{-1}` is the divisor for leaving it out.
-
-    Parameters
-    ----------
-    k_train, k_test
-        Shape (n s, n s) and (m s, n s) for s outputs per point; row i s + o is point i, output o.
-    force, curvature
-        :math:`-\ell'` and :math:`\ell''`, shape (n, s).
-    ridge
-        :math:`\lambda` relative to trace(W K) / (n s).
-
-    Returns
-    -------
-    tuple of Tensor
-        Scores, shape (m, n, s), and the points' leverages, shape (n,).
+    point's own outputs in :math:`I - W K M^{-1} = \lambda M^{-1}` is the divisor for leaving it out. ``k_train`` and ``k_test``
+    have shape (n s, n s) and (m s, n s) for s outputs per point, row i s + o for point i, output o; ``force`` and ``curvature``,
+    :math:`-\ell'` and :math:`\ell''`, shape (n, s); the ridge, :math:`\lambda`, is relative to trace(W K) / (n s).
     """
     weights = curvature.reshape(-1)
     shift = _shift(weights * k_train.diagonal(), ridge)

@@ -19,20 +19,11 @@ class Sketch:
     Each coordinate is added to one bucket per copy with a random sign: the coordinates are permuted and arranged in rows of
     ``dim``, whose columns are summed. All buckets hold equally many, and the variance of an inner product is at most
     :math:`2 |a|^2 |b|^2 / \mathrm{dim}` (Kane and Nelson 2014).
-
-    Attributes
-    ----------
-    dim
-        Number of buckets.
-    places
-        Permutations, shape (copies, length), with length a multiple of ``dim``.
-    signs
-        1 or -1 over sqrt(copies), shape (copies, length).
     """
 
     dim: int
-    places: Tensor
-    signs: Tensor
+    places: Tensor  # permutations, shape (copies, length), length a multiple of ``dim``
+    signs: Tensor  # 1 or -1 over sqrt(copies), of the same shape
 
     @classmethod
     def draw(cls, module: nn.Module, dim: int, generator: torch.Generator) -> Sketch:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.integrate import DenseOutput, OdeSolver
+from scipy.integrate import OdeSolver
 from scipy.interpolate import CubicHermiteSpline
 
 _DAMPING = 2 / 13
@@ -20,12 +20,10 @@ Vector = NDArray[Any]
 
 
 class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
-    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y), in the manner of SciPy's solvers.
+    """The second-order method of Sommeijer, Shampine and Verwer (1997) for y' = F(y) with real, negative eigenvalues.
 
-    It is for Jacobians with real, negative eigenvalues, as gradient flows have them; ``radius`` bounds their spectral radius rho
-    at a state. A step takes as many stages s as its length h asks for, and is stable as far as h = 0.65 s^2 / rho: where an
-    ordinary explicit method needs evaluations in proportion to rho t, this one needs their square root. No matrix is solved for.
-    The tolerances are those of a step's error; the errors of all steps add up to about rtol^(2/3).
+    A step of length h has as many stages s as it needs: it is stable up to h = 0.65 s^2 / rho, rho being the spectral radius of
+    the Jacobian, which ``radius`` bounds at a state. The tolerances are those of a step; all errors add up to about rtol^(2/3).
     """
 
     t: float
@@ -104,8 +102,11 @@ class Chebyshev(OdeSolver):  # type: ignore[misc]  # SciPy has no types
             earlier, latest = latest, new
         return latest
 
-    def _dense_output_impl(self) -> DenseOutput:
-        return _Cubic(*self._before, self.t, self.y, self._slope)
+    def _dense_output_impl(self) -> Callable[[Any], Vector]:
+        """Return the cubic that has the values and slopes of both ends of the step."""
+        t, y, slope = self._before
+        cubic = CubicHermiteSpline([t, self.t], np.stack([y, self.y]), np.stack([slope, self._slope]))
+        return lambda at: cubic(at).T
 
 
 def _chebyshev(x: float, degree: int) -> tuple[Vector, Vector, Vector]:
@@ -117,15 +118,3 @@ def _chebyshev(x: float, degree: int) -> tuple[Vector, Vector, Vector]:
         dt[j] = 2 * t[j - 1] + 2 * x * dt[j - 1] - dt[j - 2]
         ddt[j] = 4 * dt[j - 1] + 2 * x * ddt[j - 1] - ddt[j - 2]
     return t, dt, ddt
-
-
-class _Cubic(DenseOutput):  # type: ignore[misc]
-    """The cubic that has the values and slopes of both ends of a step."""
-
-    def __init__(self, t_old: float, y_old: Vector, slope_old: Vector, t: float, y: Vector, slope: Vector) -> None:
-        super().__init__(t_old, t)
-        self._spline = CubicHermiteSpline([t_old, t], np.stack([y_old, y]), np.stack([slope_old, slope]))
-
-    def _call_impl(self, t: Any) -> Vector:
-        found: Vector = self._spline(t).T
-        return found

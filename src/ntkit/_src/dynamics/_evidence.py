@@ -259,11 +259,7 @@ def _search(
     max_steps: int,
 ) -> Evidence:
     start: dict[str, Any] = dict(given)
-    traced = (
-        module
-        if isinstance(module, InfiniteWidth)
-        else infinite_width(module, w_std=given["w_std"], b_std=given["b_std"])
-    )
+    traced = module if isinstance(module, InfiniteWidth) else infinite_width(module, given["w_std"], given["b_std"])
     if traced.gains.parametrized:
         fixed = (*fixed, *_GAINS)
     else:

@@ -25,20 +25,13 @@ _MARGIN = 1.1  # of that radius: power iterations approach it from below
 
 @dataclass(frozen=True)
 class KernelTraining:
-    """Outputs f = start + K a on the training points, with the loss L(f, y) + shift/2 a^T K a.
-
-    K has shape (n, n), f_0 (``start``) and y (``targets``) have shape (n, k); ``shift`` is the ridge times trace(K)/n.
-    """
+    """Outputs f = start + K a, shape (n, k), with the loss L(f, y) + shift/2 a^T K a; ``shift`` is the ridge times trace(K)/n."""
 
     gram: Tensor
     start: Tensor
     targets: Tensor
     loss: Loss
     shift: float
-
-    def outputs(self, weights: Tensor) -> Tensor:
-        """Return f for the weights a, shape (n, k)."""
-        return self.start + self.gram @ weights
 
     def velocity(self, outputs: Tensor, weights: Tensor) -> Tensor:
         """Return a' = -dL/df - shift a, shape (n, k), of gradient flow."""
@@ -64,10 +57,9 @@ class Integrator:
 def integrate(
     problem: KernelTraining, times: list[float], integrator: Integrator, stop_loss: float | None = None
 ) -> tuple[dict[float, Tensor], float]:
-    """Integrate a' = -dL/df - shift a from 0, together with f' = K a', so that the accuracy of both is controlled.
+    """Integrate a' = -dL/df - shift a from 0 together with f' = K a', at one product with K per evaluation.
 
-    Returns the weights by time, and the time at which the loss fell to ``stop_loss``, where the integration ends (infinity
-    if it did not); its weights are among those returned. Each evaluation takes one product with K; no other matrix is held.
+    Returns the weights by time, and the time at which the loss fell to ``stop_loss``, where it ends; infinity if it did not.
     """
     n, k = problem.start.shape
     evaluations = 0
@@ -153,10 +145,7 @@ def descend(
     stop_loss: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[int, Tensor], float]:
-    """Take steps of gradient descent from a = 0; return the weights by step and the first step within ``stop_loss``.
-
-    Each step takes one product with K; nothing else larger than the outputs is held.
-    """
+    """Take steps of gradient descent from a = 0; return the weights by step and the first step within ``stop_loss``."""
     weights, velocity = torch.zeros_like(problem.start), torch.zeros_like(problem.start)
     wanted, last = set(steps), max(steps)
     found: dict[int, Tensor] = {}
@@ -165,7 +154,7 @@ def descend(
             found[step] = weights.clone()
         if step == last and stop_loss is None:
             break
-        outputs = problem.outputs(weights)
+        outputs = problem.start + problem.gram @ weights
         if stop_loss is not None and float(problem.loss.value(outputs, problem.targets)) <= stop_loss:
             found[step] = weights.clone()
             return found, step

@@ -243,7 +243,10 @@ def posterior(
         del theta
         noise = ridge * trained.scale
         added = noise if bayesian or noisy_targets else 0.0
-        full = covariance == "full" or (covariance == "auto" and _fits(len(times), len(x_test), prior))
+        free, n_test = available_bytes(prior.device), len(x_test)
+        # The full covariances and their terms.
+        needed = prior.element_size() * n_test * ((2 + len(times)) * n_test + 4 * len(prior))
+        full = covariance == "full" or (covariance == "auto" and (free is None or needed <= free / 2))
         size = len(x_test) if full else block_rows(len(prior), prior.element_size())
         means, variances, matrix = [], [], None
         for block in torch.split(x_test, size):
@@ -353,10 +356,3 @@ def _train(theta: Tensor, y: Tensor, ridge: float, times: list[float], owned: bo
 def _log_density(fit: float, log_det: float, y: Tensor) -> float:
     """Return log p(y) from y^T A^-1 y, log det A and y, shape (n, k)."""
     return -fit / 2 - y.shape[1] / 2 * (log_det + len(y) * math.log(2 * math.pi))
-
-
-def _fits(times: int, n_test: int, like: Tensor) -> bool:
-    """Whether the full covariances and their terms take at most half of the free memory."""
-    free = available_bytes(like.device)
-    needed = like.element_size() * n_test * ((2 + times) * n_test + 4 * len(like))
-    return free is None or needed <= free / 2

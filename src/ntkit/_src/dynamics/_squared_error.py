@@ -75,10 +75,9 @@ def flow_filter(mu: Tensor, t: float) -> Tensor:
 
 
 def descent_filter(mu: Tensor, steps: int, descent: Descent) -> Tensor:
-    r"""Return a_t of the recurrence b' = m b + 1 - mu a, a' = a + eta b' (or Nesterov's) from a = b = 0, shape (n,).
+    r"""Return a_t of b' = m b + 1 - mu a, a' = a + eta b' (or Nesterov's) from a = b = 0, shape (n,).
 
-    Without momentum it is :math:`(1 - (1 - \eta \mu)^t) / \mu` (Golikov et al. 2022, eq. 99), with it the power of a 3 x 3
-    matrix by repeated squaring: exact up to rounding, which grows like t times the machine epsilon.
+    Without momentum it is :math:`(1 - (1 - \eta \mu)^t) / \mu` (Golikov et al. 2022, eq. 99), with it a power of a 3 x 3 matrix.
     """
     eta, m = descent.learning_rate, descent.momentum
     mu = mu.double()
@@ -183,10 +182,9 @@ class LearningCurves:
 
 
 class SquaredError:
-    r"""Weights a with f_t = f_0 + K a_t for :math:`L = \frac{1}{2} \sum (f - y)^2`, all from one eigendecomposition.
+    r"""Weights :math:`a_t = \phi_t(K + \rho I)(y - f_0)`, f_t = f_0 + K a_t, for :math:`L = \frac{1}{2} \sum (f - y)^2`.
 
-    :math:`a' = y - f_0 - (K + \rho I) a` gives :math:`a_t = \phi_t(K + \rho I)(y - f_0)`. ``gram`` is K, shape (n, n), checked,
-    and ``residual`` y - f_0 on the training points, shape (n, k). If the matrix is ``owned``, the eigenvectors overwrite it.
+    ``gram`` is K, shape (n, n), whose memory the eigenvectors take if it is ``owned``; ``residual`` is y - f_0, shape (n, k).
     """
 
     def __init__(self, gram: Tensor, residual: Tensor, ridge: float, owned: bool) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ._classifier import NTKClassifier
 from ._label_aware_classifier import LabelAwareClassifier
+from ._ntk_estimators import NTKClassifier, NTKRegressor
 from ._ntk_features import NTKFeatures, StreamingRidge
-from ._regressor import NTKRegressor
 from ._rfm import RFMClassifier, RFMRegressor
 from ._tabular import tabular_pipeline
 from .saved import load_model, save_model

@@ -19,10 +19,8 @@ from ntkit._src.solvers import Method
 from ntkit.errors import InputError
 
 from ._inputs import as_batch, as_tensor, check_fitted, read_device, read_dtype, read_features
-from ._kernel_source import read_source
-from ._large import fit_large, read_method
-from ._problem import Problem, Weighting
-from ._regression import DualFit, Factor, factor_of, fit_exactly
+from ._regression import DualFit, Factor, factor_of, fit_exactly, fit_large, read_method
+from ._training_data import TrainingData, Weighting, read_source
 from ._tuner import Candidates, Choice, Tuner, read_tuner
 
 _Class = TypeVar("_Class", bound=type)
@@ -92,7 +90,7 @@ _ATTRIBUTES = """kernel_ : Kernel
 class KernelEstimator(BaseEstimator):
     """Kernel regression of targets that a subclass provides: a kernel source, a solver and what they found.
 
-    A subclass lists its parameters in its constructor, which calls ``_store(locals())``, and writes ``_solve``.
+    A subclass lists its parameters in its constructor, which calls ``store(self, locals())``, and writes ``_solve``.
     """
 
     module: nn.Module | None
@@ -105,12 +103,7 @@ class KernelEstimator(BaseEstimator):
     _client: Any = None
     _factor: Factor | None = None
 
-    def _store(self, given: dict[str, Any]) -> None:
-        """Set the parameters to what the constructor was given."""
-        for name in self._get_param_names():
-            setattr(self, name, given[name])
-
-    def _solve(self, problem: Problem) -> tuple[Choice, DualFit]:
+    def _solve(self, data: TrainingData) -> tuple[Choice, DualFit]:
         """Choose what the parameters leave open, and solve."""
         raise NotImplementedError
 
@@ -153,8 +146,7 @@ class KernelEstimator(BaseEstimator):
     ) -> NDArray[Any] | None:
         """Fit the points of positive weight, with their targets, shape (n_kept,) or (n_kept, k).
 
-        With ``left_out``, return the prediction for every such point by a model without it, shaped like the targets; NaN for
-        points that no model left out.
+        With ``left_out``, return their predictions by models without them, shaped like the targets; NaN where there is none.
         """
         dtype, device = read_dtype(self.dtype), read_device(self.device)
         rows = X
@@ -169,7 +161,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError(f"kernel='precomputed' needs the square Gram matrix K(X, X) at fit. Got shape {X.shape}.")
         x = rows if isinstance(rows, GramOperator) else as_batch(self, rows, device, shared=not self._factorises)
         y = as_tensor(targets, dtype, device)
-        choice, fit = self._solve(Problem(source, x, y, weighting, left_out, self._client))
+        choice, fit = self._solve(TrainingData(source, x, y, weighting, left_out, self._client))
         self.kernel_: Kernel | str = "precomputed" if choice.kernel is None else choice.kernel
         centres = slice(None) if fit.centres is None else fit.centres.cpu().numpy()
         self.X_fit_: NDArray[Any] | None = None
@@ -187,11 +179,7 @@ class KernelEstimator(BaseEstimator):
 
     @contextmanager
     def _on_cluster(self, client: Any) -> Iterator[None]:
-        """Compute the matrices of fits on a Dask cluster meanwhile; None changes nothing.
-
-        The search for gains, on 256 points, and factorisations stay here. A connection is no part of a model, so it is no
-        parameter, and neither clones nor files have it.
-        """
+        """Compute the matrices of fits on a Dask cluster meanwhile; None changes nothing. Neither clones nor files have it."""
         self._client = client
         try:
             yield
@@ -221,21 +209,18 @@ class KernelEstimator(BaseEstimator):
                 "return_std needs K(x, x), which a precomputed kernel does not provide. Pass the kernel itself as kernel=..."
             )
         with torch.no_grad():
-            if self._factor is None:
-                self._factor = self._factor_again(kernel)
+            if self._factor is None:  # a model from a file or a pickle
+                assert self.X_fit_ is not None
+                gram = kernel(as_batch(self, self.X_fit_, read_device(self.device)))
+                ridge = self._weighting.ridge_unit(gram.diagonal()) * (self.ridge_ + self.jitter_)
+                system = self._weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
+                self._factor = factor_of(system, ridge, self.stopping_time_)
             parts = [
                 kernel.diag(block) - self._factor.explained(self._weighting.scale(cross.mT).mT)
                 for block, cross in self._blocks(X)
             ]
         # At a training point without ridge the variance is zero, and rounding may make it negative.
         return torch.cat(parts).clamp_min(0).sqrt().double().cpu().numpy()
-
-    def _factor_again(self, kernel: Kernel) -> Factor:
-        assert self.X_fit_ is not None
-        gram = kernel(as_batch(self, self.X_fit_, read_device(self.device)))
-        unit = self._weighting.ridge_unit(gram.diagonal())
-        system = self._weighting.apply_to_gram(gram, owned=isinstance(kernel, InfiniteWidthKernel))
-        return factor_of(system, unit * (self.ridge_ + self.jitter_), self.stopping_time_)
 
     def _blocks(self, X: ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
         """Check the rows, and yield them with K(x, X) one block at a time."""
@@ -264,11 +249,11 @@ class TunedEstimator(KernelEstimator):
     def _gains(self) -> dict[str, float | None]:
         return {"w_std": self.w_std, "b_std": self.b_std}
 
-    def _solve(self, problem: Problem) -> tuple[Choice, DualFit]:
+    def _solve(self, data: TrainingData) -> tuple[Choice, DualFit]:
         tuner: Tuner = read_tuner(self.tune, self.ridge, self.stopping_time, self.w_std, self.b_std)
         if self._factorises:
-            return fit_exactly(problem, tuner)
-        return fit_large(problem, tuner, read_method("nystrom" if self.solver is None else self.solver, self.n_centres))
+            return fit_exactly(data, tuner)
+        return fit_large(data, tuner, read_method("nystrom" if self.solver is None else self.solver, self.n_centres))
 
 
 def document(cls: _Class) -> _Class:

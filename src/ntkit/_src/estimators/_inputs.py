@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,12 @@ def listed_numbers(
     ]
 
 
+def store(estimator: Any, given: Mapping[str, Any]) -> None:
+    """Set the parameters of an estimator to what its constructor was given."""
+    for name in estimator._get_param_names():
+        setattr(estimator, name, given[name])
+
+
 def check_fitted(estimator: Any) -> None:
     """Raise an error that both libraries know if the estimator is not fitted."""
     try:
@@ -111,9 +117,8 @@ def check_fitted(estimator: Any) -> None:
 def read_features(estimator: Any, X: Any, y: Any = None, *, fitting: bool, copy: bool = False) -> Any:
     """Return X as rows of features, shape (n, features), in the estimator's dtype; when fitting, X and y.
 
-    Images, shape (n, channels, height, width), are flattened, and their shape is stored in ``input_shape_``. Sparse
-    matrices become dense: the kernel of a network cannot exploit their zeros. A stored Gram matrix stays where it is if a
-    solver reads it in parts.
+    Images, shape (n, channels, height, width), are flattened, their shape stored in ``input_shape_``. Sparse matrices become
+    dense: a network's kernel cannot exploit their zeros. A stored Gram matrix stays if a solver reads it in parts.
     """
     dtype = numpy_dtype(estimator.dtype)
     if isinstance(X, Tensor):
@@ -162,10 +167,7 @@ def _dense(rows: Any) -> NDArray[Any]:
 
 
 def _spooled(estimator: Any, X: Any, dtype: type[np.floating[Any]]) -> Any:
-    """Return rows from a Zarr or Dask array, or an iterable of blocks of shape (m, features), as a mapped file.
-
-    Arrays, tensors, data frames and sparse matrices are returned unchanged. The file is deleted with the estimator.
-    """
+    """Return rows of a Zarr or Dask array, or blocks of shape (m, features), as a file mapped until the estimator is deleted."""
     if type(X).__module__.partition(".")[0] in ("zarr", "dask") and not hasattr(X, "iloc"):
         blocks: Iterable[Any] = (X[start : start + _BLOCK_ROWS] for start in range(0, X.shape[0], _BLOCK_ROWS))
     elif hasattr(X, "__next__"):
@@ -203,10 +205,7 @@ def read_labels(y: Any) -> NDArray[Any]:
 
 
 def as_tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device, shared: bool = False) -> Tensor:
-    """Return an array as a tensor, copied only if torch needs it: for negative strides and read-only memory.
-
-    A ``shared`` one is never copied, even from a mapped file: it is only read.
-    """
+    """Return an array as a tensor, copied for negative strides and read-only memory; a ``shared`` one, only read, never."""
     if shared:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about read-only arrays

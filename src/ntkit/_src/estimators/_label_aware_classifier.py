@@ -19,11 +19,10 @@ from ntkit._src.labels import STRENGTHS, Definiteness, LabelAware, PairEstimator
 from ntkit._src.solvers import Indefinite, Method, Solution, check_ridge, solve
 from ntkit.errors import InputError
 
-from ._classifier import KernelClassifier
-from ._inputs import check_fitted
-from ._large import read_method
-from ._problem import Problem, Weighting
-from ._regression import DualFit
+from ._inputs import check_fitted, store
+from ._ntk_estimators import KernelClassifier
+from ._regression import DualFit, read_method
+from ._training_data import TrainingData, Weighting
 from ._tuner import Choice
 
 _FOLDS = 5
@@ -129,27 +128,27 @@ class LabelAwareClassifier(KernelClassifier):
         solver: str | Method | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self._store(locals())
+        store(self, locals())
 
-    def _solve(self, problem: Problem) -> tuple[Choice, DualFit]:
+    def _solve(self, data: TrainingData) -> tuple[Choice, DualFit]:
         """Fit the label-aware kernel to the classes that the targets represent, then the regression on its Gram matrix."""
-        y, ridge = problem.y, check_ridge(self.ridge)
+        y, ridge = data.y, check_ridge(self.ridge)
         check_gram_memory(len(y), len(y), y.dtype, y.device, matrices=4, what="a fit")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        aware = self._label_aware(problem.source.kernel, ridge, seed)
+        aware = self._label_aware(data.source.kernel, ridge, seed)
         codes = (y > 0).long() if y.ndim == 1 else y.argmax(1)
         with torch.no_grad():
-            gram = problem.gram(aware.base)
-            solution = self._regress(aware, problem, codes, gram, slice(None))
+            gram = data.gram(aware.base)
+            solution = self._regress(aware, data, codes, gram, slice(None))
             scores = None
-            if problem.left_out:
+            if data.left_out:
                 scores = torch.full_like(y, math.nan)
                 for split in data_splits(len(y), _FOLDS, seed, codes.cpu().numpy()):
                     rest, held = (torch.from_numpy(rows).to(y.device) for rows in split)
                     if len(codes[rest].unique()) > 1:
                         part = aware.with_strength(aware.strength)  # fitted again, to the labels of the rest
-                        dual = self._regress(part, problem, codes, gram[rest[:, None], rest], rest)
-                        cross = part.from_base(gram[held[:, None], rest], problem.points[held], problem.points[rest])
+                        dual = self._regress(part, data, codes, gram[rest[:, None], rest], rest)
+                        cross = part.from_base(gram[held[:, None], rest], data.points[held], data.points[rest])
                         scores[held] = cross @ dual.value
         jitter = solution.stats.get("jitter", 0.0)
         return Choice(aware, ridge), DualFit(solution.value, scores, jitter, str(solution.status))
@@ -168,13 +167,13 @@ class LabelAwareClassifier(KernelClassifier):
             strength = STRENGTHS
         return LabelAware(base, self.pairs, strength, ridge=ridge, generator=torch.Generator().manual_seed(seed))
 
-    def _regress(self, aware: LabelAware, problem: Problem, codes: Tensor, gram: Tensor, rows: Any) -> Solution:
+    def _regress(self, aware: LabelAware, data: TrainingData, codes: Tensor, gram: Tensor, rows: Any) -> Solution:
         """Fit the label-aware kernel to some rows, whose base Gram matrix is given; return the regression on it."""
-        roots = problem.weighting.roots
+        roots = data.weighting.roots
         weighting = Weighting(None if roots is None else roots[rows])
-        system = aware.fit_gram(problem.points[rows], codes[rows], gram)
+        system = aware.fit_gram(data.points[rows], codes[rows], gram)
         unit = weighting.ridge_unit(system.diagonal())
-        system, columns = weighting.apply_to_gram(system, owned=True), weighting.scale(problem.y[rows])
+        system, columns = weighting.apply_to_gram(system, owned=True), weighting.scale(data.y[rows])
         method = Indefinite() if self.solver is None else read_method(self.solver)
         found = solve(system, columns, method=method, ridge=unit * self.ridge)
         value = found.value

@@ -80,19 +80,11 @@ def logits(scores: NDArray[Any], classes: int) -> NDArray[Any]:
 
 
 def fit_temperature(values: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any] | None = None) -> float:
-    r"""Return the most probable temperature T > 0 of softmax(values / T).
+    """Return the most probable temperature T > 0 of softmax(values / T), for points of known class and weight.
 
     The prior is log T ~ N(0, 1), worth about one data point of belief in T = 1, so that T stays away from zero if every
-    point is classified correctly and from infinity if scores say nothing.
-
-    Parameters
-    ----------
-    values
-        Shape (n, C), from models that have not seen the point of their row.
-    codes
-        Shape (n,), the classes, 0 to C - 1.
-    weights
-        Shape (n,), the weight of each point. Default None: one.
+    point is classified correctly and from infinity if scores say nothing. The values, shape (n, C), come from models that have
+    not seen the point of their row; codes, shape (n,), are the classes, 0 to C - 1.
 
     Examples
     --------

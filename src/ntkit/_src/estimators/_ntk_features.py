@@ -24,8 +24,8 @@ from ntkit._src.kernels import empirical, infinite_width
 from ntkit._src.kernels._random_features import JacobianFeatures, SketchedFeatures
 from ntkit.errors import InputError, SingularKernelError
 
-from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype
-from ._kernel_source import build_module
+from ._inputs import as_tensor, check_fitted, numpy_dtype, read_dtype, store
+from ._training_data import build_module, kernel_of
 
 _BLOCK_ROWS = 4096
 
@@ -78,6 +78,8 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     True
     """
 
+    n_components: int
+
     def __init__(
         self,
         module: nn.Module | None = None,
@@ -91,15 +93,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         dtype: str | torch.dtype = "float32",
         random_state: int = 0,
     ) -> None:
-        self.module = module
-        self.n_components = n_components
-        self.kernel = kernel
-        self.method = method
-        self.input_shape = input_shape
-        self.w_std = w_std
-        self.b_std = b_std
-        self.dtype = dtype
-        self.random_state = random_state
+        store(self, locals())
 
     def fit(self, X: ArrayLike, y: object = None) -> NTKFeatures:
         """Draw the map for rows like those of X, shape (n, n_features); their values do not matter."""
@@ -115,8 +109,7 @@ class NTKFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 empirical(found), self.n_components, self.random_state
             )
         else:
-            limit = infinite_width(module, w_std=self.w_std, b_std=self.b_std)
-            kernel = limit.ntk if self.kernel == "ntk" else limit.nngp
+            kernel = kernel_of(infinite_width(module, w_std=self.w_std, b_std=self.b_std), self.kernel)
             shape = self._batch(rows[:1]).shape[1:]
             self.features_ = SketchedFeatures(kernel, self.n_components, shape, self.random_state)
         return self

@@ -14,13 +14,14 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
+from torch.nn.functional import mse_loss
 
 from ntkit._src.common import block_rows, check_choice, check_input_shape, check_number, data_splits, shown
 from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricKernel, RFMSettings, RFMState, Scale
 from ntkit._src.kernels import Kernel, infinite_width
 from ntkit.errors import InputError, InputTypeError, JitterWarning
 
-from ._inputs import as_tensor, check_fitted, listed_numbers, numpy_dtype, read_device, read_dtype, read_labels
+from ._inputs import as_tensor, check_fitted, listed_numbers, numpy_dtype, read_device, read_dtype, read_labels, store
 from ._labels import LabelEncoderMixin, check_classes
 from ._rfm_choice import Candidate, Error, choose, quiet_recursion
 
@@ -36,18 +37,9 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class RFMIteration:
-    """One update of the metric.
+    """One update of the metric: how many there were, and the mean squared error on the training targets.
 
-    Attributes
-    ----------
-    iteration
-        Updates so far.
-    bandwidth
-        Bandwidth of the kernel; nan for a kernel without one.
-    train_error
-        The mean squared error on the training targets.
-    jitter
-        What was added to the ridge because the Gram matrix is singular.
+    ``bandwidth`` is that of the kernel, nan for one without; ``jitter`` was added to the ridge of a singular Gram matrix.
     """
 
     iteration: int
@@ -77,21 +69,7 @@ class RFMBase(BaseEstimator):
         device: str | torch.device | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        self.kernel = kernel
-        self.iterations = iterations
-        self.ridge = ridge
-        self.bandwidth = bandwidth
-        self.power = power
-        self.diagonal = diagonal
-        self.center_gradients = center_gradients
-        self.scale = scale
-        self.held_out = held_out
-        self.w_std = w_std
-        self.b_std = b_std
-        self.input_shape = input_shape
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
+        store(self, locals())
 
     def _fit_targets(self, X: NDArray[Any], targets: NDArray[Any], error: Error, codes: NDArray[Any] | None) -> None:
         """Choose the settings and fit; X has been validated, targets have shape (n,) or (n, c)."""
@@ -300,7 +278,7 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
         constant = targets.max(axis=0) == targets.min(axis=0)
         # A constant target must be centred to exactly zero.
         self.offset_ = np.where(constant, targets[0], targets.mean(axis=0))
-        self._fit_targets(rows, targets - self.offset_, _squared_error, None)
+        self._fit_targets(rows, targets - self.offset_, lambda f, y: float(mse_loss(f, y)), None)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -355,12 +333,8 @@ class RFMClassifier(LabelEncoderMixin, RFMBase):
         return self
 
 
-def _squared_error(predicted: Tensor, targets: Tensor) -> float:
-    return float((predicted - targets).square().mean())
-
-
 def _mistakes(predicted: Tensor, targets: Tensor) -> float:
     """Return the error rate plus, to break ties, a thousandth of the squared error."""
     two = targets.shape[1] == 1
     wrong = (predicted > 0) != (targets > 0) if two else predicted.argmax(1) != targets.argmax(1)
-    return float(wrong.double().mean()) + 1e-3 * float((predicted - targets).square().mean())
+    return float(wrong.double().mean()) + 1e-3 * float(mse_loss(predicted, targets))

@@ -25,18 +25,9 @@ Error = Callable[[Tensor, Tensor], float]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings of a recursive feature machine.
+    """Settings of a recursive feature machine: bandwidth, ridge, power, whether M is diagonal, and updates of the metric.
 
-    Attributes
-    ----------
-    bandwidth
-        A number, "median", or a multiple of the median as in ``("median", 4.0)``; None for a kernel without bandwidth.
-    ridge, power
-        Numbers.
-    diagonal
-        Whether M is diagonal.
-    iterations
-        Updates of the metric.
+    A bandwidth is a number, "median", or a multiple of it as in ``("median", 4.0)``; None for a kernel without bandwidth.
     """
 
     bandwidth: float | str | tuple[str, float] | None
@@ -48,19 +39,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class RFMChoice:
-    """What was chosen, and from what.
+    """The settings in use, all candidates, and their mean errors on the held-out parts, shape (candidates,).
 
-    Attributes
-    ----------
-    best
-        The settings in use.
-    candidates
-        All that were tried.
-    errors
-        The mean error of each on the held-out parts, shape (candidates,); infinite for those dropped before the last part;
-        empty if there was nothing to choose.
-    parts
-        Number of parts held out in turn.
+    Errors are infinite for candidates dropped before the last part, and empty if there was nothing to choose. ``parts`` is the
+    number of parts held out in turn.
     """
 
     best: Candidate
@@ -79,9 +61,8 @@ def choose(
 ) -> RFMChoice:
     """Return the candidate with the smallest mean error on held-out rows, or the first one if none are held out.
 
-    The training points x, shape (n, d), and targets y, shape (n, c), are split into rows to fit and rows to predict by each of
-    the ``parts``. After each part the worse half of the settings is dropped, each judged by its best number of updates, down to
-    four. ``grid`` has the values to try for every field of a candidate.
+    The points x, shape (n, d), and targets y, shape (n, c), are split into rows to fit and to predict by each of the ``parts``.
+    After each the worse half of the settings in ``grid`` is dropped, each judged by its best number of updates, down to four.
     """
     updates = list(grid["iterations"])
     settled = product(grid["bandwidth"], grid["ridge"], grid["power"], grid["diagonal"])

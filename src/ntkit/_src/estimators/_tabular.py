@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from ntkit._src.common import shown
 from ntkit.errors import InputTypeError
 
-from ._classifier import NTKClassifier
+from ._ntk_estimators import NTKClassifier
 
 
 def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
@@ -65,8 +65,7 @@ def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
         OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=32, sparse_output=False),
     )
     columns = ColumnTransformer(
-        [("numbers", numbers, number_columns), ("categories", categories, category_columns)],
-        sparse_threshold=0.0,
+        [("numbers", numbers, number_columns), ("categories", categories, category_columns)], sparse_threshold=0.0
     )
     chosen = NTKClassifier(tune="auto") if estimator is None else estimator
     return Pipeline([("columns", columns), ("estimator", chosen)])

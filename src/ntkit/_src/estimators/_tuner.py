@@ -17,7 +17,7 @@ from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError, SingularKernelError
 
 from ._inputs import has_candidates, listed_numbers
-from ._kernel_source import KernelSource, kernel_of
+from ._training_data import KernelSource, kernel_of
 
 Candidates = float | str | Sequence[float] | None
 """A number, candidates in a sequence, or "auto" for candidates that suit the kernel; None is an infinite time."""
@@ -34,21 +34,12 @@ _TIMES = tuple(float(10**power) for power in np.arange(0, 10.25, 0.5))
 
 @dataclass(frozen=True)
 class Choice:
-    """What a fit uses.
+    """What a fit uses."""
 
-    Attributes
-    ----------
-    kernel
-        The kernel; None for a given Gram matrix.
-    ridge, time
-        Ridge relative to trace(K)/n, and stopping time.
-    record
-        How they were chosen; with a solver for many rows the held-out error of each ridge. None if nothing was chosen.
-    """
-
-    kernel: Kernel | None
-    ridge: float
+    kernel: Kernel | None  # None for a given Gram matrix
+    ridge: float  # relative to trace(K)/n
     time: float = math.inf
+    # How they were chosen; with a solver for many rows the held-out error of each ridge. None if nothing was chosen.
     record: LeaveOneOut | Evidence | Mapping[float, float] | None = None
 
 
@@ -56,10 +47,7 @@ class Choice:
 class Tuner:
     """Everything as given. Subclasses choose gains before the Gram matrix is computed, ridge and time once it is known.
 
-    Attributes
-    ----------
-    ridge, stopping_time, w_std, b_std
-        The parameters of the estimator: values, candidates, or where a search starts.
+    The fields are parameters of the estimator: values, candidates, or where a search starts.
     """
 
     ridge: Candidates = 0.0
@@ -85,10 +73,7 @@ class Tuner:
         return replace(self.given, kernel=source.kernel)
 
     def choose_ridge(self, choice: Choice, gram: Tensor, y: Tensor, unit: float = 1.0) -> Choice:
-        """Choose ridge and time, from the matrix of the system, shape (n, n).
-
-        ``unit`` is the factor from the user's ridges to those of the matrix: :meth:`Weighting.ridge_unit`.
-        """
+        """Choose ridge and time from the matrix of the system, shape (n, n); :meth:`Weighting.ridge_unit` scales the ridges."""
         return choice
 
     def ridges(self, dtype: torch.dtype) -> list[float]:
@@ -138,9 +123,8 @@ class EvidenceTuner(Tuner):
 class AutoTuner(LeaveOneOutTuner):
     """Gains by marginal likelihood on at most 256 of the points, the same in every fit; then the ridge by leave-one-out error.
 
-    A module in the NTK parametrisation has gains of its own, which stay. The scale of the targets does not matter, since a
-    ridge relative to trace(K)/n makes predictions independent of it: they are rescaled to the scale of the kernel at the
-    start of the search.
+    A module in the NTK parametrisation keeps its own. As predictions do not depend on the scale of the targets (the ridge is
+    relative to trace(K)/n), they are rescaled to that of the kernel at the start of the search.
     """
 
     def choose_kernel(self, source: KernelSource, x: Tensor, y: Tensor, weights: Tensor | None) -> Choice:
@@ -160,12 +144,7 @@ class AutoTuner(LeaveOneOutTuner):
         return replace(self.given, kernel=kernel_of(found.limit, source.which))
 
 
-_TUNERS: dict[str | None, type[Tuner]] = {
-    "auto": AutoTuner,
-    "loo": LeaveOneOutTuner,
-    "evidence": EvidenceTuner,
-    None: Tuner,
-}
+_TUNERS = {"auto": AutoTuner, "loo": LeaveOneOutTuner, "evidence": EvidenceTuner, None: Tuner}
 
 
 def read_tuner(

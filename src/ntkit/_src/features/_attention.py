@@ -22,10 +22,7 @@ class _Identity(nn.Module):
 
 @contextmanager
 def called_projections(module: nn.Module) -> Iterator[None]:
-    """Make every ``nn.MultiheadAttention`` call its ``out_proj``, whose weight it otherwise passes to a function.
-
-    The outputs stay the same: attention with the identity as its projection gives what the projection is applied to.
-    """
+    """Make every ``nn.MultiheadAttention`` call its ``out_proj``, whose weight it otherwise passes to a function."""
     found = [
         layer
         for layer in module.modules()

@@ -15,15 +15,7 @@ from ._passes import Pass, run
 
 
 def find_layers(module: nn.Module, layers: Sequence[str] | None = None) -> dict[str, Layer]:
-    """Return the linear and convolutional layers by path, all of them or those named.
-
-    Raises
-    ------
-    InputTypeError
-        If ``module`` is not a module or has parameters of half precision, or ``layers`` is not a sequence of names.
-    InputError
-        If the module has no such layer, or none of a given name.
-    """
+    """Return the linear and convolutional layers by path, all of them or those named; refuse a module or names without any."""
     if not isinstance(module, nn.Module):
         raise InputTypeError(f"module must be a torch.nn.Module. Got {type(module).__name__}.")
     check_precision(module)

@@ -19,21 +19,11 @@ from ._attention import called_projections
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:
-    """One call of a layer.
-
-    Attributes
-    ----------
-    call
-        The layer, its input (empty unless kept), and where the gradient of W x + b arrives.
-    read
-        Where the gradient of its input arrives, from all uses of it, not only this layer's. None unless requested.
-    features_entries
-        Number of entries of its input.
-    """
+    """One call of a layer: the layer, its input (empty unless kept), and where the gradient of W x + b arrives."""
 
     call: Call
-    read: GradientEdge | None
-    features_entries: int
+    read: GradientEdge | None  # where the gradient of its input arrives, from all uses of it; None unless requested
+    features_entries: int  # of its input
 
     @property
     def output_shape(self) -> torch.Size:
@@ -43,27 +33,14 @@ class LayerCall:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The outputs of a module on n samples, with their graph, and the calls of some of its layers.
+    """The outputs of a module on n samples, with their graph, and the calls of some of its layers."""
 
-    Attributes
-    ----------
-    values
-        Shape (n, c).
-    calls
-        Calls by path, in order; only of layers that were called.
-    weights
-        The weight in use by path, as a matrix of shape (out, in * window): block diagonal for a grouped convolution.
-    """
-
-    values: Tensor
-    calls: dict[str, list[LayerCall]]
-    weights: dict[str, Tensor]
+    values: Tensor  # shape (n, c)
+    calls: dict[str, list[LayerCall]]  # by path, in order; only of layers that were called
+    weights: dict[str, Tensor]  # in use, by path, shape (out, in * window): block diagonal for a grouped convolution
 
     def gradients(self, slope: Tensor, keep: bool, read: bool = False) -> dict[str, list[Tensor | None]]:
-        """Pull a slope dL/df, shape (n, c), back to every call's output or input (``read``); None where it does not arrive.
-
-        The graph is kept for further calls if ``keep``.
-        """
+        """Pull a slope dL/df, shape (n, c), back to every call's output or input (``read``); None where it does not arrive."""
         edges = [call.read if read else call.call.edge for calls in self.calls.values() for call in calls]
         found = iter(torch.autograd.grad(self.values, edges, slope, retain_graph=keep, allow_unused=True))  # type: ignore[arg-type]
         return {path: [next(found) for _ in calls] for path, calls in self.calls.items()}
@@ -109,8 +86,7 @@ def run(
 ) -> Pass:
     """Run the module on samples x, shape (n, ...), with its own parameters and buffers or those of ``state``.
 
-    Frozen layers are differentiated too. ``features`` keeps the layers' inputs, ``total`` where gradients of those
-    arrive.
+    Frozen layers are differentiated too. ``features`` keeps the layers' inputs, ``total`` where gradients of those arrive.
     """
     calls: dict[str, list[LayerCall]] = {}
     weights: dict[str, Tensor] = {}

@@ -21,12 +21,10 @@ from ._activation import (
     Step,
     any_function,
 )
-from ._affine import Conv, Dense, Gains, pad
+from ._affine import Conv, Dense, Gains, Normalize, pad
 from ._attention import Attention, LogitSamples
-from ._combine import Concat, Constant, Product, Sum
-from ._input import GivenPrior, Input, Prior, StationaryPrior
-from ._normalize import Normalize
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._combine import Concat, Constant, Join, Product, Sum
+from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table
 from ._positions import (
     AdaptiveAvgPool,
     Arrange,
@@ -39,63 +37,4 @@ from ._positions import (
     Reindex,
     Split,
 )
-from ._program import Node, Program, entries
-from ._tokens import Join, Lookup, Table
-
-__all__ = [
-    "GELU",
-    "Activation",
-    "AdaptiveAvgPool",
-    "AnyFunction",
-    "Arrange",
-    "Attention",
-    "AvgPool",
-    "Concat",
-    "Constant",
-    "ConstantMap",
-    "Contract",
-    "Conv",
-    "Cos",
-    "Cosh",
-    "DataMap",
-    "Dense",
-    "Discontinuous",
-    "Erf",
-    "Exp",
-    "Expm1",
-    "ExponentialUnit",
-    "Gains",
-    "GivenPrior",
-    "Input",
-    "Join",
-    "Keep",
-    "Keeps",
-    "LogitSamples",
-    "Lookup",
-    "Merge",
-    "Node",
-    "NormalCDF",
-    "Normalize",
-    "Op",
-    "Pointwise",
-    "Polynomial",
-    "PositionMap",
-    "Prior",
-    "Product",
-    "Program",
-    "Rectified",
-    "Reindex",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Split",
-    "StationaryPrior",
-    "Step",
-    "Sum",
-    "Table",
-    "Values",
-    "Weights",
-    "any_function",
-    "entries",
-    "pad",
-]
+from ._program import Keep, Keeps, Node, Op, Program, Values, Weights, entries

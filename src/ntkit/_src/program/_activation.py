@@ -12,33 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 
 @dataclass(frozen=True)
 class Activation(ABC):
-    """An elementwise function phi of a pre-activation. A subclass overrides what differs from a smooth function.
+    """An elementwise function phi of a pre-activation. A subclass overrides what differs from a smooth function."""
 
-    Attributes
-    ----------
-    label
-        How tables and messages name it, such as ``"tanh"``; by default the name of its class.
-    closed_form
-        Whether its Gaussian expectations have closed forms; otherwise they are integrated numerically.
-    differentiable
-        Whether E[phi' phi'], and so the tangent kernel, exists.
-    odd
-        Whether phi(-z) = -phi(z), so that E phi = 0.
-    homogeneous
-        Whether phi(r z) = r phi(z) for all r > 0.
-    kinks
-        Where phi or one of its first two derivatives jumps.
-    """
-
-    label: str = field(default="", kw_only=True)
-    kinks: tuple[float, ...] = field(default=(), init=False)
-    closed_form: ClassVar[bool] = True
-    differentiable: ClassVar[bool] = True
+    label: str = field(default="", kw_only=True)  # how tables and messages name it; by default the name of its class
+    kinks: tuple[float, ...] = field(default=(), init=False)  # where phi or one of its first two derivatives jumps
+    closed_form: ClassVar[bool] = True  # of Gaussian expectations; else they are integrated numerically
+    differentiable: ClassVar[bool] = True  # whether E[phi' phi'], and so the tangent kernel, exists
 
     @abstractmethod
     def __call__(self, z: Tensor) -> Tensor:
@@ -46,10 +30,12 @@ class Activation(ABC):
 
     @property
     def odd(self) -> bool:
+        """Whether phi(-z) = -phi(z), so that E phi = 0."""
         return False
 
     @property
     def homogeneous(self) -> bool:
+        """Whether phi(r z) = r phi(z) for all r > 0."""
         return False
 
     def polynomial(self) -> tuple[float, ...] | None:
@@ -68,7 +54,16 @@ class Activation(ABC):
         return self.label or type(self).__name__.lower()
 
 
-class _Odd(Activation):
+class _Torch(Activation):
+    """A function of torch."""
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return type(self).function(z)
+
+
+class _Odd(_Torch):
     @property
     def odd(self) -> bool:
         return True
@@ -128,74 +123,62 @@ class Polynomial(Activation):
 class Erf(_Odd):
     """The error function."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.erf(z)
+    function = staticmethod(torch.erf)
 
 
-class GELU(Activation):
+class GELU(_Torch):
     """z Phi(z), Phi the standard Gaussian's distribution function."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return F.gelu(z)
+    function = staticmethod(F.gelu)
 
 
-class NormalCDF(Activation):
+class NormalCDF(_Torch):
     """Phi, the standard Gaussian's distribution function: the probit unit."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        value: Tensor = torch.special.ndtr(z)
-        return value
+    function = staticmethod(torch.special.ndtr)
 
 
 class Sin(_Odd):
     """The sine."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.sin(z)
+    function = staticmethod(torch.sin)
 
 
-class Cos(Activation):
+class Cos(_Torch):
     """The cosine."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.cos(z)
+    function = staticmethod(torch.cos)
 
 
-class Exp(Activation):
+class Exp(_Torch):
     """The exponential."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.exp(z)
+    function = staticmethod(torch.exp)
 
 
 class Sinh(_Odd):
     """The hyperbolic sine."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.sinh(z)
+    function = staticmethod(torch.sinh)
 
 
-class Cosh(Activation):
+class Cosh(_Torch):
     """The hyperbolic cosine."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.cosh(z)
+    function = staticmethod(torch.cosh)
 
 
-class Expm1(Activation):
+class Expm1(_Torch):
     """exp(z) - 1."""
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.expm1(z)
+    function = staticmethod(torch.expm1)
 
 
 class Sign(_Odd):
     """The sign, zero at zero."""
 
     differentiable = False
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return torch.sign(z)
+    function = staticmethod(torch.sign)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Layers with weights: linear and convolutional."""
+"""Layers with parameters: linear, convolutional, and normalisation over the channels."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from ._op import Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 
 @dataclass(frozen=True)
 class Gains:
     """The variances of a layer's weights and bias, and how much training them adds to the tangent kernel.
 
-    K' = w_std^2 M(K) + b_std^2 and Theta' = weight_rate M(K) + bias_rate + w_std^2 M(Theta) with M the mean over the window.
-
-    Attributes
-    ----------
-    w_std, b_std
-        Gains of the weights and of the bias (0 without bias); tensors if derivatives with respect to them are needed.
-    weight_rate, bias_rate
-        w_std^2 and b_std^2 in the NTK parametrisation, the fan-in and 1 in the standard one, 0 for a frozen parameter.
+    K' = w_std^2 M(K) + b_std^2 and Theta' = weight_rate M(K) + bias_rate + w_std^2 M(Theta) with M the mean over the window. The
+    rates are w_std^2 and b_std^2 in the NTK parametrisation, the fan-in and 1 in the standard one, 0 for a frozen parameter.
     """
 
-    w_std: float | Tensor
-    b_std: float | Tensor
+    w_std: float | Tensor  # a tensor if derivatives with respect to it are needed
+    b_std: float | Tensor  # 0 without bias
     weight_rate: float | Tensor
     bias_rate: float | Tensor
 
@@ -56,22 +50,14 @@ class Dense(Op):
 
 @dataclass(frozen=True)
 class Conv(Op):
-    """A convolution along some position axes: its window moves over p and p' together.
-
-    Attributes
-    ----------
-    axes
-        The position axes it moves along; each field below has one entry per axis.
-    padding
-        Positions added before and after: zeros, or wrapped around if ``circular``.
-    """
+    """A convolution along some position axes: its window moves over p and p' together."""
 
     gains: Gains
-    axes: tuple[int, ...]
+    axes: tuple[int, ...]  # those it moves along; each field below has one entry per axis
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
+    padding: tuple[tuple[int, int], ...]  # positions before and after: zeros, or wrapped around if circular
     circular: bool
 
     def output_size(self, index: int, size: int) -> int:
@@ -122,3 +108,41 @@ def pad(x: Tensor, dim: int, before: int, after: int, circular: bool) -> Tensor:
         size = x.shape[dim]
         return x.index_select(dim, torch.arange(-before, size + after, device=x.device) % size)
     return torch.nn.functional.pad(x, (0, 0) * (x.ndim - 1 - dim) + (before, after))
+
+
+@dataclass(frozen=True)
+class Normalize(Op):
+    """LayerNorm, GroupNorm or RMSNorm: (x - m) / sqrt(v + eps), m and v the mean and variance over the channels and ``axes``.
+
+    Its inputs are the block to normalise and the field whose channels determine m and v (the same field unless the
+    normalisation spans a concatenation). A trained weight adds the normalised covariance to the tangent kernel, a bias one.
+    """
+
+    axes: tuple[int, ...]  # position axes normalised over, together with the channels
+    eps: float
+    weight_trained: bool
+    bias_trained: bool
+    affine_axes: tuple[int, ...] = ()  # axes along which the affine parameters differ: they add to Theta[p, p] only
+    groups: int = 1  # of channels with separate statistics, which all have the same limit
+    centres: bool = True  # whether m is subtracted; RMSNorm takes m = 0, so v is the mean square
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return keeps, None
+
+    def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
+        return None, (Keep.SAME,) * ranks[1]
+
+    def reads_means(self, uncentred: int) -> bool:
+        return self.centres and uncentred > 0
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Normalise, then apply ``weight`` and ``bias`` (*positions or ones, channels)."""
+        block, total = (x.unflatten(-1, (self.groups, -1)) for x in inputs)
+        dims = [*(axis + 1 for axis in self.axes), -1]
+        centre = total.mean(dims, keepdim=True) if self.centres else total.new_zeros(())
+        scale = ((total - centre).square().mean(dims, keepdim=True) + self.eps).sqrt()
+        value: Tensor = ((block - centre) / scale).flatten(-2)
+        weight, bias = weights
+        if weight is not None:
+            value = weight * value
+        return value if bias is None else value + bias

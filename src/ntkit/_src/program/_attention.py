@@ -11,24 +11,20 @@ import torch
 from torch import Tensor
 
 from ._activation import Activation
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 Scaling = Literal["sqrt", "linear"]
 
 
 @dataclass(frozen=True)
 class LogitSamples:
-    """``count`` samples of standard normals from which logits are computed, the same for every pair of inputs.
+    """``count`` samples of standard normals from which logits are computed, the same for every pair of inputs."""
 
-    They are drawn in blocks, each from a seed of its own; the first ``start`` blocks from ``seed`` on are skipped.
-    """
-
-    BLOCK: ClassVar[int] = 16
-    """Samples drawn from one seed."""
+    BLOCK: ClassVar[int] = 16  # samples drawn from one seed
 
     seed: int
     count: int
-    start: int = 0
+    start: int = 0  # blocks skipped from ``seed`` on, each of which has a seed of its own
 
     def draws(self, rows: int, columns: int, like: Tensor) -> Iterator[Tensor]:
         """Yield all samples in blocks, shape (samples of the block, rows, columns)."""
@@ -40,13 +36,10 @@ class LogitSamples:
 
     def groups(self, number: int) -> tuple[LogitSamples, ...]:
         """Split the samples into groups of equal size, of whole blocks if there are enough of them."""
-        blocks = self.count // self.BLOCK
-        if blocks >= number:
-            each = blocks // number
-            return tuple(LogitSamples(self.seed, each * self.BLOCK, self.start + i * each) for i in range(number))
-        # Too few blocks for whole ones: each group draws its own block from the same seed.
-        each = max(1, self.count // number)
-        return tuple(LogitSamples(self.seed, each, self.start + i) for i in range(number))
+        blocks = self.count // self.BLOCK // number
+        # With too few blocks for whole ones, each group draws a part of its own block.
+        size = blocks * self.BLOCK or max(1, self.count // number)
+        return tuple(LogitSamples(self.seed, size, self.start + i * max(1, blocks)) for i in range(number))
 
 
 @dataclass(frozen=True)
@@ -54,37 +47,18 @@ class Attention(Op):
     r"""Values averaged over the tokens: y_a = sum_b z(G)_ab v_b in each head, G the products of queries and keys.
 
     Its inputs are the queries, the keys and the values of all heads, concatenated; the position axes are the tokens.
-
-    Attributes
-    ----------
-    heads
-        Heads of the finite network. They and their width d go to infinity together.
-    phi
-        The mechanism z, applied to every logit; None for softmax over the keys b.
-    scaling
-        ``"sqrt"``: G = q k^T / sqrt(d), which stays random. ``"linear"``: G = q k^T / d, which becomes the covariance of
-        queries and keys.
-    tied
-        Whether the keys are the queries; the covariance between them is zero otherwise.
-    gain
-        An additional factor of the logits.
-    mask
-        Added to the logits, shape (tokens, tokens), queries first; -inf hides a key. None: nothing. After an
-        elementwise mechanism the weight of a hidden key is zero.
-    samples
-        For softmax with ``"sqrt"``: the samples from which the logits are computed.
-    on_data
-        Whether queries and keys are linear layers of raw data, so that all logits are functions of one draw.
+    G = q k^T / sqrt(d) stays random (``"sqrt"``); G = q k^T / d becomes the covariance of queries and keys (``"linear"``).
     """
 
-    heads: int
-    phi: Activation | None
+    heads: int  # of the finite network; they and their width d go to infinity together
+    phi: Activation | None  # z, applied to every logit; None: softmax over the keys b
     scaling: Scaling
-    tied: bool = False
-    gain: float = 1.0
+    tied: bool = False  # the keys are the queries; otherwise the covariance between them is zero
+    gain: float = 1.0  # a factor of the logits
+    # Added to the logits, (tokens, tokens), queries first; -inf hides a key, whose weight is zero after any mechanism.
     mask: Tensor | None = field(default=None, compare=False)
-    samples: LogitSamples | None = None
-    on_data: bool = False
+    samples: LogitSamples | None = None  # for softmax at sqrt: those from which the logits are computed
+    on_data: bool = False  # queries and keys are linear layers of raw data, so all logits are functions of one draw
 
     @property
     def sampled(self) -> bool:

@@ -9,23 +9,15 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ._op import Keeps, Op, Source, Values, Weights
+from ._program import Keeps, Op, Source, Values, Weights
 
 
 @dataclass(frozen=True)
 class Sum(Op):
-    """A linear combination of independent fields.
-
-    Attributes
-    ----------
-    coefficients
-        One for each field.
-    cross
-        A term added to K, shape (P, P), the position axes merged: the covariance between fixed values in two of the fields,
-        beyond the product of their means. None: nothing.
-    """
+    """A linear combination of independent fields."""
 
     coefficients: tuple[float, ...]
+    # Added to K, (P, P), position axes merged: the covariance of fixed values in two fields beyond the product of their means.
     cross: Tensor | None = field(default=None, compare=False)
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
@@ -80,3 +72,21 @@ class Constant(Source):
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Return one number, which broadcasts."""
         return torch.tensor(self.value, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Join(Op):
+    """Independent fields of lengths ``sizes`` concatenated along a position axis, such as a class token before the others."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return (keeps,) * len(self.sizes)
+
+    def reads_means(self, uncentred: int) -> bool:
+        return uncentred > 1
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        n = max(len(x) for x in inputs)
+        return torch.cat([x.expand(n, *x.shape[1:]) for x in inputs], self.axis + 1)

@@ -1,31 +1,21 @@
-"""The data, or a covariance in their place."""
+"""The data, learned vectors (shared by all inputs or looked up by integers), or a covariance in place of data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from ._op import Source, Values, Weights
+from ._program import Source, Values, Weights
 
 
 @dataclass(frozen=True)
 class Input(Source):
-    """K = x . x' / C of the data, after the deterministic part of the network that comes before the first random layer.
+    """K = x . x' / C of the data, after the deterministic part of the network that comes before the first random layer."""
 
-    Attributes
-    ----------
-    prefix
-        Index into ``Program.prefixes``.
-    channel
-        The dimension of the prefix's output that holds the C channels; dimension 0 holds the batch, the others are positions.
-    channels
-        C.
-    """
-
-    prefix: int
-    channel: int
-    channels: int
+    prefix: int  # index into ``Program.prefixes``
+    channel: int  # the dimension of the prefix's output with the C channels; 0 is the batch, the others are positions
+    channels: int  # C
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Move the channels of the prefix's output, ``inputs[0]``, last."""
@@ -54,3 +44,40 @@ class GivenPrior(Prior):
     """K[p, p'] as given: ``covariance`` of shape (P1, P2, ..., P1, P2, ...), the positions of x first."""
 
     covariance: Tensor
+
+
+@dataclass(frozen=True)
+class Table(Source):
+    """A vector at every position, the same for all inputs: a class token, a table of positions. P counts all positions."""
+
+    covariance: Tensor = field(compare=False)  # of its channels, shape (P, P)
+    mean: Tensor | None = field(default=None, compare=False)  # of its channels, shape (P,); None: zero
+    # Inner products of its derivatives with respect to its own parameters, shape (P, P); None if none is trained.
+    tangent: Tensor | None = field(default=None, compare=False)
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Return the vectors, ``weight`` (*positions, channels), for one input; they broadcast to all."""
+        weight, _ = weights
+        assert weight is not None
+        return weight[None]
+
+
+@dataclass(frozen=True)
+class Lookup(Source):
+    """An embedding of integers: rows of a table of standard normals, so K[p, p'] = 1 where both are the same row."""
+
+    prefix: int  # index into ``Program.prefixes`` of the function that returns the integers, shape (n, *positions)
+    rows: int  # of the table
+    padding: int | None  # the row that is zero and not trained
+    trained: bool
+
+    def label(self) -> str:
+        return "embedding"
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Look up rows of ``weight`` (rows, channels); the padding row is not trained."""
+        weight, _ = weights
+        assert weight is not None
+        index = inputs[0].round().long()
+        value = weight[index]
+        return value if self.padding is None else value.where(index[..., None] != self.padding, value.detach())

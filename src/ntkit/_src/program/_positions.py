@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ._op import Keep, Keeps, Op, Values, Weights
+from ._program import Keep, Keeps, Op, Values, Weights
 
 
 @dataclass(frozen=True)
 class Contract(Op):
-    """Positions merged into the channels (flatten): K' = mean over p of K[p, p] along ``axes``.
-
-    ``axes`` are removed; the remaining ones keep their order and are renumbered. ``name`` is for tables.
-    """
+    """Positions merged into the channels (flatten): K' = mean over p of K[p, p] along ``axes``, which are removed."""
 
     axes: tuple[int, ...]
-    name: str = "flatten"
+    name: str = "flatten"  # for tables
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         rest = iter(keeps)
@@ -57,18 +54,14 @@ class PositionMap(Op):
 
 @dataclass(frozen=True)
 class AvgPool(PositionMap):
-    """Average pooling along one axis by ``size`` windows; global pooling is one window as long as the axis.
-
-    The sum over a window is divided by ``divisor``, or if that is None by the number of positions in it, of which padding is
-    one if ``count_include_pad``.
-    """
+    """Average pooling along one axis by ``size`` windows; global pooling is one window as long as the axis."""
 
     kernel: int
     stride: int
     padding: int
     size: int
-    count_include_pad: bool = True
-    divisor: float | None = None
+    count_include_pad: bool = True  # whether padding counts as positions of a window
+    divisor: float | None = None  # of the sum over a window; None: its number of positions
 
     def matrix(self, size: int) -> Tensor:
         matrix = torch.zeros(self.size, size, dtype=torch.float64)
@@ -111,11 +104,7 @@ class Reindex(PositionMap):
     name: str = "reindex"
 
     def matrix(self, size: int) -> Tensor:
-        matrix = torch.zeros(len(self.index), size, dtype=torch.float64)
-        for q, p in enumerate(self.index):
-            if p >= 0:
-                matrix[q, p] = 1.0
-        return matrix
+        return (torch.tensor(self.index)[:, None] == torch.arange(size)).to(torch.float64)
 
     def label(self) -> str:
         return self.name
@@ -123,13 +112,10 @@ class Reindex(PositionMap):
 
 @dataclass(frozen=True)
 class ConstantMap(PositionMap):
-    """x'[q] = sum_p A[q, p] x[p] along one axis with a fixed A of shape (positions after, positions before).
-
-    ``entries`` are those of A row by row, float64 as bytes, so that equal maps compare and hash equal.
-    """
+    """x'[q] = sum_p A[q, p] x[p] along one axis with a fixed A of shape (positions after, positions before)."""
 
     shape: tuple[int, int]
-    entries: bytes = field(repr=False)
+    entries: bytes = field(repr=False)  # of A row by row, float64 as bytes, so that equal maps compare equal
     name: str = "matrix"
 
     @classmethod
@@ -148,16 +134,12 @@ class ConstantMap(PositionMap):
 
 @dataclass(frozen=True)
 class DataMap(Op):
-    """x'[q] = sum_p A(x)[q, p] x[p] along one axis, A computed from the input itself (an adjacency): K' = A(x) K A(x')^T.
-
-    ``prefix`` is the index in ``Program.prefixes`` of the function that computes A(x), shape (n, ``size``, positions before), or
-    A(x)^T if ``transposed``.
-    """
+    """x'[q] = sum_p A(x)[q, p] x[p] along one axis, A computed from the input itself (an adjacency): K' = A(x) K A(x')^T."""
 
     axis: int
-    prefix: int
+    prefix: int  # index in ``Program.prefixes`` of A(x), shape (n, size, positions before)
     size: int
-    transposed: bool = False
+    transposed: bool = False  # the prefix returns A(x)^T
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return ((*keeps[: self.axis], Keep.ALL, *keeps[self.axis + 1 :]),)
@@ -192,16 +174,12 @@ class Split(Op):
 
 @dataclass(frozen=True)
 class Arrange(Op):
-    """Position axes reordered, axes of length one dropped, and new axes added along which the field is constant.
-
-    ``axes`` has for each axis of the output that of the input, or None for a new one; ``sizes`` are the output's lengths, and
-    ``rank`` counts the axes of the input.
-    """
+    """Position axes reordered, axes of length one dropped, and new axes added along which the field is constant."""
 
     selects = True
-    axes: tuple[int | None, ...]
-    sizes: tuple[int, ...]
-    rank: int
+    axes: tuple[int | None, ...]  # for each axis of the output that of the input, None for a new one
+    sizes: tuple[int, ...]  # lengths of the output's axes
+    rank: int  # number of axes of the input
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         kept = [Keep.SAME] * self.rank

@@ -1,61 +1,96 @@
-"""A network as a list of operations, and what must be kept of each covariance."""
+"""A network as a list of operations, and what each declares: what it reads of its inputs' covariance, and its finite form.
+
+A value of the network is a random field over positions (pixels, tokens; none for vectors) whose channels are
+exchangeable, so in the limit its distribution is described by a covariance K[p, p'] between the positions of two inputs.
+Each op says, position axis by position axis, how much of its inputs' covariance it reads (:class:`Keep`), and what it
+computes in a network of finite width, of which its covariance rule (``ntkit.rules``) is the limit.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
+from typing import ClassVar
 
 from torch import Tensor
 
-from ._op import Keep, Keeps, Op
+
+class Keep(IntEnum):
+    """What is kept of a covariance along one position axis: only K[p, p], or every K[p, p']; the value counts indices."""
+
+    SAME = 1
+    ALL = 2
+
+
+Keeps = tuple[Keep, ...]
+"""One :class:`Keep` per position axis; None in place of all of them means that nothing is kept."""
+
+Values = tuple[Tensor, ...]
+"""Values of nodes in a finite network, shape (n, *positions, channels); a length of one broadcasts."""
+
+Weights = tuple[Tensor | None, ...]
+"""Parameters of an operation in a finite network: its weight and its bias; None where it has none."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of the operations."""
+
+    selects: ClassVar[bool] = False
+    """Whether every position of the output is a position of the input, or zero."""
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        """Return what must be kept of each input to compute ``keeps`` of the output; None: the input is not read."""
+        return (keeps,)
+
+    def needs_own(self, ranks: tuple[int, ...]) -> tuple[Keeps | None, ...]:
+        """Return what the rule reads of K(x, x) of each input, given how many position axes each input has."""
+        return (None,) * len(ranks)
+
+    def reads_means(self, uncentred: int) -> bool:
+        """Return whether the rule reads the channels' means of its inputs, ``uncentred`` of which are not centred."""
+        return False
+
+    def finite(self, inputs: Values, weights: Weights) -> Tensor:
+        """Return the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
+        raise NotImplementedError
+
+    def label(self) -> str:
+        """Name the operation in tables."""
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True)
+class Source(Op):
+    """Base of the operations without inputs."""
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        return ()
 
 
 @dataclass(frozen=True)
 class Node:
-    """One operation applied to earlier nodes.
-
-    Attributes
-    ----------
-    inputs
-        Indices of the nodes it reads.
-    positions
-        Lengths of the position axes of its value; empty for vectors.
-    path
-        Where in the module it comes from.
-    centred
-        Whether every channel of its value has mean zero.
-    trained
-        Whether a trained parameter comes before it or in it, so that its tangent kernel is not zero.
-    """
+    """One operation applied to earlier nodes."""
 
     op: Op
-    inputs: tuple[int, ...]
-    positions: tuple[int, ...]
-    path: str
-    centred: bool
-    trained: bool
+    inputs: tuple[int, ...]  # indices of the nodes it reads
+    positions: tuple[int, ...]  # lengths of the position axes of its value; empty for vectors
+    path: str  # where in the module it comes from
+    centred: bool  # every channel of its value has mean zero
+    trained: bool  # a trained parameter comes before it or in it, so that its tangent kernel is not zero
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The operations of a network in order of execution; a program equals only itself.
+    """The operations of a network in order of execution; a program equals only itself."""
 
-    Attributes
-    ----------
-    nodes
-        Each reads only nodes before it; the last is the output, without position axes unless the kernel between
-        positions of the output is requested.
-    prefixes
-        The deterministic parts that run directly on the data; None where an input is read without one.
-    layout
-        For each dimension of the module's output except the batch and the channels, the position axes of the last node that
-        it enumerates, slowest first.
-    """
-
+    # Each reads only nodes before it; the last is the output, without position axes unless its positions are kept.
     nodes: tuple[Node, ...]
-    prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]
+    prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]  # what runs on the data; None: nothing
+    # For each output dimension except batch and channels, the position axes of the last node that it enumerates, slowest first.
     layout: tuple[tuple[int, ...], ...] = ()
 
     @property

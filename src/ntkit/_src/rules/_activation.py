@@ -50,10 +50,7 @@ class PointwiseRule(Rule[Pointwise], ops=(Pointwise,)):
         return inputs and op.phi.homogeneous
 
     def random_features(self, step: Step[Pointwise], inputs: Parts, data: Moments, draws: Draws) -> Features:
-        r"""Return :math:`\phi' = \sigma(W \phi) / \sqrt{m}`, and for psi a sketch of :math:`\sigma'(W \phi) \otimes \psi`.
-
-        W is standard normal, so that :math:`W \phi` is Gaussian with covariance :math:`\phi \cdot \phi'`.
-        """
+        r"""Return :math:`\sigma(W \phi) / \sqrt{m}`, W normal, and a sketch of :math:`\sigma'(W \phi) \otimes \psi`."""
         (x,) = inputs
         pre = draws.neurons(step.index, x.phi)
         root = math.sqrt(draws.width)

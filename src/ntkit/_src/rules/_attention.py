@@ -102,8 +102,8 @@ def _elementwise(
 ) -> tuple[Tensor, Tensor | None]:
     """Integrate query by query: the expectations of one query a with all queries a' take P^3 entries per pair."""
     assert op.phi is not None
-    q1, q2 = _spread(ends, *(_variances(side, node.inputs[0]) for side in (ends.first, ends.second)))
-    k1, k2 = _spread(ends, *(_variances(side, node.inputs[1]) for side in (ends.first, ends.second)))
+    own = [[side.variance[read].flatten(1) for side in (ends.first, ends.second)] for read in node.inputs[:2]]
+    (q1, q2), (k1, k2) = ([v1[:, None], v2[None]] if ends.pair_dims == 2 else [v1, v2] for v1, v2 in own)
     square = op.gain**2
     hidden = op.hidden()
     visible = None if hidden is None else (~hidden).to(k.nngp)
@@ -139,12 +139,3 @@ def _elementwise(
             tangents.append(sum(terms[1:], start=terms[0]))
     dim = -1 if same else -2
     return torch.stack(rows, dim), torch.stack(tangents, dim) if tangents else None
-
-
-def _spread(ends: Ends, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Reshape values of each input (n, ...) so that they broadcast over pairs."""
-    return (first[:, None], second[None]) if ends.pair_dims == 2 else (first, second)
-
-
-def _variances(side: Moments, read: int) -> Tensor:
-    return side.variance[read].flatten(1)

@@ -41,13 +41,7 @@ def spread_tokens(k: Tensor, positions: tuple[int, ...], keeps: Keeps, pair_dims
 
 @dataclass(frozen=True)
 class Tokens:
-    """A covariance with all position axes merged into one axis of tokens.
-
-    Attributes
-    ----------
-    nngp, ntk
-        K and Theta, shape (pairs, P, P'), or (pairs, P) if only K[a, a] is kept; Theta may be None.
-    """
+    """K and Theta with all position axes merged into one, shape (pairs, P, P'), or (pairs, P) if only K[a, a] is kept."""
 
     nngp: Tensor
     ntk: Tensor | None
@@ -73,9 +67,7 @@ def own_tokens(side: Moments, read: int) -> Tensor:
 def both_sides(first: Tensor, k: Tensor, second: Tensor, pair_dims: int, same: bool) -> Tensor:
     """Return A(x) K A(x')^T, shape (n1, n2, ..., Q, Q'), or its diagonal, shape (n1, n2, ..., Q), if ``same``.
 
-    A(x) and A(x') have shape (n1, Q, P) and (n2, Q, P), where n may be 1 for one map that all inputs share, and K has shape
-    (n1, n2, ..., P, P'), or (n, ..., P, P') for each input with itself (``pair_dims`` 1). All pairs of an input are multiplied
-    at once, so that these are few large products.
+    A has shape (n, Q, P), or (1, Q, P) if all inputs share it; K (n1, n2, ..., P, P'), or (n, ..., P, P') if ``pair_dims`` is 1.
     """
     pairs = "ac" if pair_dims == 2 else "aa"
     after = "q" if same else "r"

@@ -18,10 +18,7 @@ from ._sketch import Draws, Features
 
 
 class SumRule(Rule[Sum], ops=(Sum,)):
-    """A sum of independent fields: K' = sum c_i^2 K_i + sum over i != j of c_i c_j m_i m_j', Theta' = sum c_i^2 Theta_i.
-
-    The second sum is nonzero only if two terms have channels that are not centred, such as two ReLU branches.
-    """
+    """A sum of independent fields: K' = sum c_i^2 K_i + sum over i != j of c_i c_j m_i m_j', Theta' = sum c_i^2 Theta_i."""
 
     local = True  # a cross term comes with a table, which is computed whole
 

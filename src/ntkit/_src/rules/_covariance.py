@@ -13,37 +13,23 @@ from ntkit._src.program import Keep, Keeps
 
 @dataclass(frozen=True)
 class Covariance:
-    """The covariance of one node between pairs of inputs.
+    """The covariance of one node between pairs of inputs: (n1, n2, ...) between batches, (n, ...) for each input with itself.
 
-    Attributes
-    ----------
-    nngp
-        K. The dimensions of the pairs come first: (n1, n2) between two batches, (n,) for each input with itself; then for
-        each position axis (P,) if only K[p, p] is kept, (P, P) if every K[p, p'] is.
-    ntk
-        Theta, of the same shape; None if it is zero (nothing trained yet) or not requested.
-    keeps
-        What is kept along each position axis.
-    affine
-        A, broadcastable to K, or None for zero: the tangent kernel of channel c is Theta + A u_c v_c, with u_c and v_c the
-        channel's own values. A trained affine weight of a normalisation creates this term, which does not average out
-        before an activation, whose derivative depends on the same u_c and v_c.
-    h
-        H = (q + q') / 2 - K, half the mean squared difference, of the shape of K; None if only K is known. The tangent kernel
-        at a kink depends on the square root of the difference of nearby inputs; K has lost that difference to rounding, H has
-        not. The data, linear layers, convolutions, rectifiers, normalisations of centred channels, sums, concatenations and
-        operations that only move positions propagate H; any other operation may drop it, as pooling does, where H would itself
-        be a difference of sums.
-    ratio
-        r, shape (n1, n2), or None for one: H is of r x and x', H = (r^2 q + q') / 2 - r K. Two inputs that are nearly parallel
-        but of different size differ by little only after this scaling.
+    Each position axis adds (P,) to the shape if only K[p, p] is kept, (P, P) if every K[p, p'] is. The tangent kernel at a kink
+    depends on the square root of the difference of nearby inputs, which K has lost to rounding and H has not. Any operation may
+    drop H, as pooling does, where it would itself be a difference of sums.
     """
 
-    nngp: Tensor
-    ntk: Tensor | None
-    keeps: Keeps
+    nngp: Tensor  # K
+    ntk: Tensor | None  # Theta, of the same shape; None if it is zero (nothing trained yet) or not requested
+    keeps: Keeps  # what is kept along each position axis
+    # A, broadcastable to K: the tangent kernel of channel c is Theta + A u_c v_c, u_c and v_c being the channel's values, where a
+    # normalisation has a trained weight. An activation's derivative depends on these values, so the term must be kept apart.
     affine: Tensor | None = None
-    h: Tensor | None = None
+    h: Tensor | None = (
+        None  # H = (q + q') / 2 - K, half the mean squared difference, of the shape of K; None if unknown
+    )
+    # r, shape (n1, n2), None for one: H is of r x and x', (r^2 q + q') / 2 - r K, for nearly parallel inputs of different size.
     ratio: Tensor | None = None
 
     @property
@@ -90,24 +76,19 @@ class Covariance:
         moves: bool = False,
         selects: bool = False,
     ) -> Covariance:
-        """Apply a linear map of positions to K and Theta; A is unchanged if all positions share it.
+        """Apply a linear map of positions to K and Theta; to H too if it ``moves``: takes means, or new positions are old ones.
 
-        ``moves`` says that the map also applies to H: it takes means, or every new position is an old one. ``selects`` says
-        that every new position is an old one or zero: then A moves along. Otherwise weights that differ between positions
-        are averaged over, which is right unless an activation follows; tracing refuses one.
+        If it ``selects``, every new position is an old one or zero, and A moves along; otherwise A, if it differs between
+        positions, is averaged over, which is right unless an activation follows; tracing refuses one.
         """
         if self.affine is not None and self.affine.numel() > 1 and not selects:
             return self.settled().map(function, keeps, moves)
         ntk = None if self.ntk is None else function(self.ntk)
         new = self.keeps if keeps is None else keeps
-        affine = None
-        if self.affine is not None:
-            shared = self.affine.numel() == 1
-            affine = (
-                self.affine.reshape((1,) * (self.pair_dims + sum(new)))
-                if shared
-                else function(self.affine.expand_as(self.nngp))
-            )
+        affine = self.affine
+        if affine is not None:
+            shared, ones = affine.numel() == 1, (1,) * (self.pair_dims + sum(new))
+            affine = affine.reshape(ones) if shared else function(affine.expand_as(self.nngp))
         h = None if self.h is None or not moves else function(self.h)
         return Covariance(function(self.nngp), ntk, new, affine, h, self.ratio)
 
@@ -132,24 +113,13 @@ class Covariance:
 
 @dataclass
 class Moments:
-    """What the rules read of each single input; filled while the covariance of each input with itself is computed.
+    """What the rules read of each single input; filled while the covariance of each input with itself is computed."""
 
-    Attributes
-    ----------
-    data
-        The output for each prefix and channel dimension, channels moved last, shape (n, *positions, C); under channel
-        dimension 0, the matrices over positions that a prefix computes, shape (n, Q, P).
-    variance, mean
-        For each node that some rule reads: K[p, p] and the channels' mean at p, shape (n, *positions). A node without
-        a mean is centred.
-    own
-        For each node of which some rule reads every pair of positions: K(x, x), shape (n, P1, P1, P2, P2, ...).
-    """
-
+    # By prefix and channel dimension, channels last, (n, *positions, C); under dimension 0 matrices of a prefix, (n, Q, P).
     data: dict[tuple[int, int], Tensor]
-    variance: dict[int, Tensor] = field(default_factory=dict)
-    mean: dict[int, Tensor] = field(default_factory=dict)
-    own: dict[int, Tensor] = field(default_factory=dict)
+    variance: dict[int, Tensor] = field(default_factory=dict)  # K[p, p] by node, shape (n, *positions)
+    mean: dict[int, Tensor] = field(default_factory=dict)  # of the channels, likewise; a node without one is centred
+    own: dict[int, Tensor] = field(default_factory=dict)  # K(x, x), shape (n, P1, P1, P2, P2, ...)
 
     @property
     def like(self) -> Tensor:

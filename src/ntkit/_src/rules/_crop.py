@@ -14,8 +14,7 @@ from ._rule import Cut, Prefixes, Window
 def cropped(program: Program, window: Sequence[range]) -> Program:
     """Return a program whose output is that of ``program`` in a window, one range for each axis of the last node.
 
-    Circular convolutions, normalisations over positions, split axes and matrices computed from each input read everything: a
-    program that contains them is computed in full, and the window is taken from its output.
+    If an operation must be computed whole, so is the program, and the window is taken from its output.
     """
     prefixes = list(program.prefixes)
     found = _cuts(program, tuple(window), prefixes)

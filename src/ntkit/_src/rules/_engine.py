@@ -1,7 +1,8 @@
 """The reference engine: a program executed in plain torch, in float64, on any device, differentiable.
 
 First each input is paired with itself (:func:`moments`), which yields the variances that activations and normalisations
-read; then the two batches are paired (:func:`covariance`). Both passes run the same rules.
+read; then the two batches are paired (:func:`covariance`). Both passes run the same rules. :func:`random_features` runs those
+for features instead: phi for the NNGP kernel, psi for the tangent kernel.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import torch
 from torch import Tensor
 
 from ntkit._src.program import Keep, Keeps, Program
+from ntkit.errors import Problem, UnsupportedLayerError
 
 from ._covariance import Covariance, Ends, Moments
 from ._plan import Plan, plan_of
 from ._rule import RULES, Step
+from ._sketch import Draws, Features
 
 
 def read_data(program: Program, x: Tensor) -> Moments:
@@ -38,12 +41,10 @@ def moments(program: Program, data: Moments, keeps: tuple[Keeps | None, ...] | N
     return filled
 
 
-def self_covariance(
-    program: Program, data: Moments, ntk: bool, keeps: tuple[Keeps | None, ...] | None = None
-) -> Covariance:
+def self_covariance(program: Program, data: Moments, ntk: bool) -> Covariance:
     """Compute K(x, x) and Theta(x, x) of each input, shape (n,)."""
     filled = Moments(data.data)
-    result = _run(program, keeps or program.diag_keeps, Ends(filled, filled, pair_dims=1), ntk)
+    result = _run(program, program.diag_keeps, Ends(filled, filled, pair_dims=1), ntk)
     assert result is not None
     return result
 
@@ -102,3 +103,31 @@ def _record(plan: Plan, step: Step[Any], value: Covariance | None, own: Moments)
         mean = step.rule.mean(step, own)
         if mean is not None:
             own.mean[step.index] = mean
+
+
+def random_features(program: Program, x: Tensor, ntk: bool, draws: Draws) -> Tensor:
+    """Return features of a batch whose products estimate Theta, or K if ``ntk`` is False, shape (n, d).
+
+    They are those of Zandieh et al. 2021 and Han et al. 2022.
+    """
+    data = Moments({key: value.to(x.dtype) for key, value in read_data(program, x).data.items()})
+    values: list[Features] = []
+    for step in plan_of(program).steps:
+        inputs = tuple(values[read] for read in step.node.inputs)
+        values.append(step.rule.random_features(step, inputs, data, draws))
+    phi, psi = values[-1].phi, values[-1].psi
+    if not ntk:
+        return phi
+    return phi.new_zeros(len(x), 1) if psi is None else psi
+
+
+def check_sketchable(program: Program) -> None:
+    """Refuse operations without random features, naming all of them."""
+    use_instead = "write method='jacobian', the projected derivatives of the module itself"
+    problems = tuple(
+        Problem(step.node.path, step.op.label(), reason, use_instead)
+        for step in plan_of(program).steps
+        if (reason := step.rule.without_random_features(step)) is not None
+    )
+    if problems:
+        raise UnsupportedLayerError(problems)

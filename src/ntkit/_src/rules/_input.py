@@ -111,10 +111,7 @@ class GivenPriorRule(_PriorRule[GivenPrior], ops=(GivenPrior,)):
 
 
 def _data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
-    """Return the mean over the channels of x[p] x'[p'], exact to rounding even where x and x' nearly coincide.
-
-    H is left out unless ``carry``, and if ``scaled`` it is of r x and x' where they are parallel but of different size.
-    """
+    """Return the mean over channels of x[p] x'[p'], exact where x and x' nearly agree; H if ``carry``, of r x if ``scaled``."""
     key = (op.prefix, op.channel)
     x1, x2 = ends.first.data[key], ends.second.data[key]
     letters = iter("abcdefghijklmnopqrstuvw")
@@ -133,12 +130,15 @@ def _data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, sc
         if not carry:
             return result
         spread = (ends.spread(x1[..., c], x2[..., c], keeps) for c in range(channels))
-        h = reduce(Tensor.add, ((_times(r, first) - second).square() for first, second in spread)) / (2 * channels)
+        squares = ((first if r is None else r * first).sub(second).square() for first, second in spread)
+        h = reduce(Tensor.add, squares) / (2 * channels)
         return replace(result, h=h)
-    squares = [torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2)]
-    q1, q2 = ends.spread(squares[0], squares[1], keeps)
-    rows = _spread_indices(x1, x2, ends, keeps)
-    k, refined = _refine(k, q1, q2, *rows, x1.reshape(-1, channels), x2.reshape(-1, channels), carry, r)
+    own1, own2 = (torch.einsum("...z,...z->...", x, x) / channels for x in (x1, x2))
+    q1, q2 = ends.spread(own1, own2, keeps)
+    rows1, rows2 = (torch.arange(x.shape[:-1].numel(), device=x.device).reshape(x.shape[:-1]) for x in (x1, x2))
+    k, refined = _refine(
+        k, q1, q2, *ends.spread(rows1, rows2, keeps), x1.reshape(-1, channels), x2.reshape(-1, channels), carry, r
+    )
     return replace(result, nngp=k, h=refined)
 
 
@@ -149,15 +149,6 @@ def _ratio(x1: Tensor, x2: Tensor) -> Tensor | None:
     r = s2 / torch.where(s1 > 0, s1, 1.0)
     used = (x1 @ x2.T > (1 - _PARALLEL) * s1 * s2) & ((r - 1).abs() > _DIFFERENT) & (r > 0)
     return torch.where(used, r, 1.0) if bool(used.any()) else None
-
-
-def _times(r: Tensor | None, x: Tensor) -> Tensor:
-    return x if r is None else r * x
-
-
-def _spread_indices(x1: Tensor, x2: Tensor, ends: Ends, keeps: Keeps) -> tuple[Tensor, Tensor]:
-    rows = [torch.arange(x.shape[:-1].numel(), device=x.device).reshape(x.shape[:-1]) for x in (x1, x2)]
-    return ends.spread(rows[0], rows[1], keeps)
 
 
 def _refine(

@@ -79,8 +79,7 @@ class NormalizeRule(Rule[Normalize], ops=(Normalize,)):
 def _normalized_h(x: Covariance, s1: Tensor, s2: Tensor, variances: tuple[Tensor, Tensor] | None) -> Tensor | None:
     """H' = A / (s s') + (d / s - d' / s')^2 / 2 of centred channels, with deviations d and A = d d' - K = H - (d - d')^2 / 2.
 
-    With a ratio r, r A = H - (r d - d')^2 / 2. Dividing A loses no digits; computing H' as a difference of H and terms of similar
-    size would.
+    With a ratio r, r A = H - (r d - d')^2 / 2. H' as a difference of H and terms of similar size would lose digits.
     """
     if x.h is None or variances is None:
         return None

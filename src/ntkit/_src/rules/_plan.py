@@ -20,40 +20,20 @@ FAMILIES = (_activation, _affine, _attention, _combine, _input, _normalize, _pos
 
 @dataclass(frozen=True)
 class Schedule:
-    """What to compute for one choice of what is kept of each covariance.
+    """What to compute for one choice of what is kept of each covariance."""
 
-    Attributes
-    ----------
-    reads
-        For each node, the nodes it reads and what it needs of their covariances.
-    pair_bytes
-        The memory that one pair of inputs takes while the program runs, without and with Theta.
-    """
-
-    reads: tuple[tuple[tuple[int, Keeps], ...], ...]
-    pair_bytes: tuple[int, int]
+    reads: tuple[tuple[tuple[int, Keeps], ...], ...]  # for each node the nodes it reads, and what it needs of them
+    pair_bytes: tuple[int, int]  # memory of one pair of inputs while the program runs, without and with Theta
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The steps of a program.
-
-    Attributes
-    ----------
-    steps
-        One for each node.
-    demands
-        What some rule reads of K(x, x) of one input, by node.
-    variances
-        The nodes whose variances some rule reads.
-    means
-        Whether some rule reads the means of channels that are not centred.
-    """
+    """The steps of a program, and what the rules read of each single input."""
 
     steps: tuple[Step[Any], ...]
-    demands: Mapping[int, Keeps]
-    variances: frozenset[int]
-    means: bool
+    demands: Mapping[int, Keeps]  # what some rule reads of K(x, x) of one input, by node
+    variances: frozenset[int]  # the nodes whose variances some rule reads
+    means: bool  # whether some rule reads the means of channels that are not centred
     _schedules: dict[tuple[Keeps | None, ...], Schedule] = field(default_factory=dict, repr=False)
 
     def schedule(self, keeps: tuple[Keeps | None, ...]) -> Schedule:
@@ -61,7 +41,7 @@ class Plan:
         found = self._schedules.get(keeps)
         if found is None:
             found = self._schedules[keeps] = Schedule(
-                tuple(_reads(step, kept) for step, kept in zip(self.steps, keeps, strict=True)),
+                tuple(step.reads(kept) for step, kept in zip(self.steps, keeps, strict=True)),
                 (self._pair_bytes(keeps, 2), self._pair_bytes(keeps, 3)),
             )
         return found
@@ -131,10 +111,3 @@ def _scales(program: Program) -> list[bool]:
         scales.append(RULES[type(node.op)].scales(node.op, inputs and bool(node.inputs)))
     data = {node.op for node, own in zip(program.nodes, scales, strict=True) if own and not node.inputs}
     return scales if len(data) == 1 else [False] * len(scales)  # several fields of data have several ratios
-
-
-def _reads(step: Step[Any], kept: Keeps | None) -> tuple[tuple[int, Keeps], ...]:
-    if kept is None:
-        return ()
-    needs = zip(step.node.inputs, step.op.needs(kept), strict=True)
-    return tuple((read, needed) for read, needed in needs if needed is not None)

@@ -90,10 +90,7 @@ def _apply(matrix: Tensor, k: Tensor, dim: int) -> Tensor:
 
 
 class DataMapRule(_MoveRule[DataMap], ops=(DataMap,)):
-    """x'[q] = sum_p A(x)[q, p] x[p] along one axis: K' = A(x) K A(x')^T, Theta' likewise.
-
-    For a graph network this is the aggregation step (Du et al. 2019, Graph neural tangent kernel), here for any real matrix.
-    """
+    """x'[q] = sum_p A(x)[q, p] x[p] along an axis, as in graph networks (Du et al. 2019): K' = A(x) K A(x')^T, Theta' too."""
 
     def covariance(self, step: Step[DataMap], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         (x,), op = inputs, step.op

@@ -16,43 +16,31 @@ from ._sketch import Draws, Features
 
 OpT = TypeVar("OpT", bound=Op)
 
-Window = tuple[range, ...]
-"""Positions of a node, one range per axis."""
-
-Prefixes = list[Callable[[Tensor], Tensor] | None]
-"""The functions of ``Program.prefixes``, to which cropping adds others."""
-
-
+Window = tuple[range, ...]  # positions of a node, one range per axis
+Prefixes = list[
+    Callable[[Tensor], Tensor] | None
+]  # the functions of ``Program.prefixes``, to which cropping adds others
 Inputs = tuple[Covariance, ...]
 Parts = tuple[Features, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Step(Generic[OpT]):
-    """A node of a program, with what the plan found out about it.
-
-    Attributes
-    ----------
-    index, node, op, rule
-        The node's place in the program, the node, its operation and the rule of that operation.
-    sources
-        The steps that it reads, one for each of ``node.inputs``.
-    carries_h
-        Whether H = (q + q') / 2 - K is computed: the inputs allow it, and an activation depends on it.
-    scales
-        Whether r times the data give r times its values, so that H may be of r x and x'.
-    frees
-        The nodes that no later step reads.
-    """
+    """A node of a program, with what the plan found out about it."""
 
     index: int
     node: Node
     op: OpT
     rule: Rule[OpT]
-    sources: tuple[Step[Any], ...] = field(default=(), repr=False)
-    carries_h: bool = False
-    scales: bool = False
-    frees: tuple[int, ...] = ()
+    sources: tuple[Step[Any], ...] = field(default=(), repr=False)  # one for each of ``node.inputs``
+    carries_h: bool = False  # whether to compute H: the inputs allow it, and an activation depends on it
+    scales: bool = False  # whether r times the data give r times its values, so that H may be of r x and x'
+    frees: tuple[int, ...] = ()  # the nodes that no later step reads
+
+    def reads(self, keeps: Keeps | None) -> tuple[tuple[int, Keeps], ...]:
+        """Return the nodes that it reads, and what it needs of them, if ``keeps`` is kept of its own covariance."""
+        needs = () if keeps is None else zip(self.node.inputs, self.op.needs(keeps), strict=True)
+        return tuple((read, needed) for read, needed in needs if needed is not None)
 
 
 @dataclass(frozen=True)
@@ -70,20 +58,11 @@ class Rule(Generic[OpT]):
     :meth:`covariance`, :meth:`mean` if its values may have a mean other than zero, and what else differs from the defaults.
     """
 
-    reads_h: ClassVar[bool] = False
-    """Whether it reads the H of its inputs even where it does not compute that of its output."""
-
-    reads_ratio: ClassVar[bool] = False
-    """Whether it takes the H of r x and x' although its own values do not scale with the data."""
-
-    keeps_h: ClassVar[bool] = False
-    """Whether it computes the H of its output if its inputs have theirs."""
-
-    local: ClassVar[bool] = False
-    """Whether a position of the output reads only the same position of each input."""
-
-    temporaries: ClassVar[int] = 3
-    """Tensors of the size of its largest input or output that it allocates."""
+    reads_h: ClassVar[bool] = False  # whether it reads the H of its inputs even where it does not compute its own
+    reads_ratio: ClassVar[bool] = False  # whether it takes the H of r x and x' although its values do not scale so
+    keeps_h: ClassVar[bool] = False  # whether it computes the H of its output if its inputs have theirs
+    local: ClassVar[bool] = False  # whether a position of the output reads only the same position of each input
+    temporaries: ClassVar[int] = 3  # tensors of the size of its largest input or output that it allocates
 
     def __init_subclass__(cls, ops: tuple[type[Op], ...] = ()) -> None:
         for op in ops:

@@ -131,10 +131,7 @@ def _joint_weights(
 
 
 def _factor(k: Tensor) -> Tensor:
-    """Return the lower triangular L with L L^T = K for positive semidefinite K, shape (..., P, P).
-
-    A token that depends linearly on those before it, such as a copy, gets a pivot of zero and adds no new direction.
-    """
+    """Return the lower triangular L, L L^T = K positive semidefinite, shape (..., P, P); a dependent token's pivot is zero."""
     size = k.shape[-1]
     least = _RANK * k.diagonal(dim1=-2, dim2=-1)
     rest = k

@@ -14,10 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CountSketch:
-    """A count sketch: each coordinate, with a random sign, is added to one of ``size`` bins (Charikar et al. 2002).
-
-    ``places`` and ``signs`` are the bin and the sign of each coordinate, shape (inputs,).
-    """
+    """Each coordinate, with a random sign, is added to one of ``size`` bins (Charikar et al. 2002); both of shape (inputs,)."""
 
     places: Tensor
     signs: Tensor
@@ -40,25 +37,6 @@ class CountSketch:
 
 
 @dataclass(frozen=True)
-class TensorSketch:
-    r"""A sketch of :math:`u \otimes v` without forming it: two count sketches, circularly convolved (Pham and Pagh 2013)."""
-
-    first: CountSketch
-    second: CountSketch
-
-    @staticmethod
-    def draw(inputs: tuple[int, int], size: int, like: Tensor, generator: torch.Generator) -> TensorSketch:
-        """Draw both sketches, independently: coordinates that collide in one rarely collide in the other."""
-        return TensorSketch(*(CountSketch.draw(count, size, like, generator, even=False) for count in inputs))
-
-    def __call__(self, u: Tensor, v: Tensor) -> Tensor:
-        """Return the sketch of u of shape (..., inputs1) and v of shape (..., inputs2), shape (..., size)."""
-        product = torch.fft.rfft(self.first(u)) * torch.fft.rfft(self.second(v))
-        result: Tensor = torch.fft.irfft(product, n=self.first.size)
-        return result
-
-
-@dataclass(frozen=True)
 class Features:
     """Random features of a node, shape (n, *positions, d): phi . phi' estimates K, psi . psi' Theta; None where that is zero."""
 
@@ -72,13 +50,10 @@ class Features:
 
 @dataclass
 class Draws:
-    """The random maps of a program's features; each is drawn when it is first needed, and then kept.
+    """The random maps of a program's features; each is drawn when it is first needed, and then kept."""
 
-    ``width`` is the number of random neurons per activation, ``sketch`` the size of sketches of psi.
-    """
-
-    width: int
-    sketch: int
+    width: int  # random neurons per activation
+    sketch: int  # size of sketches of psi
     generator: torch.Generator
     _drawn: dict[tuple[int, str], object] = field(default_factory=dict)
 
@@ -91,12 +66,14 @@ class Draws:
         return v @ self._kept((node, "weights"), draw).T
 
     def product(self, node: int, name: str, u: Tensor, v: Tensor) -> Tensor:
-        """Return a sketch of the tensor product of u and v."""
+        """Return a sketch of u (x) v, without forming it: two count sketches, circularly convolved (Pham and Pagh 2013)."""
 
-        def draw() -> TensorSketch:
-            return TensorSketch.draw((u.shape[-1], v.shape[-1]), self.sketch, u, self.generator)
+        def draw() -> list[CountSketch]:  # independent: coordinates that collide in one rarely collide in the other
+            return [CountSketch.draw(w.shape[-1], self.sketch, u, self.generator, even=False) for w in (u, v)]
 
-        return self._kept((node, name), draw)(u, v)
+        first, second = self._kept((node, name), draw)
+        product: Tensor = torch.fft.irfft(torch.fft.rfft(first(u)) * torch.fft.rfft(second(v)), n=self.sketch)
+        return product
 
     def compressed(self, node: int, name: str, v: Tensor, size: int) -> Tensor:
         """Return a sketch of v if v is much longer than ``size``, and v otherwise."""

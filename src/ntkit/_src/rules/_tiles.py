@@ -17,9 +17,7 @@ from ._covariance import Covariance, Moments
 from ._engine import covariance, moments, read_data, self_covariance
 from ._plan import plan_of
 
-BYTE_BUDGET = 1 << 30
-"""Bytes that the computation may hold in addition to its inputs and its result."""
-
+BYTE_BUDGET = 1 << 30  # bytes that the computation may hold in addition to its inputs and its result
 _TILE_BYTES = 8 << 20  # a tile that stays in the cache is several times faster than one that fills the budget
 
 
@@ -83,10 +81,7 @@ def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET)
 
 
 def position_gram(program: Program, x1: Tensor, x2: Tensor | None, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
-    """Compute Theta or K between all positions of the outputs of two batches, shape (n1, n2, *axes, *axes).
-
-    The axes are those of the program's last node; for a batch with itself (``x2`` None) each pair is computed once.
-    """
+    """Compute Theta or K between all positions of the outputs of two batches, shape (n1, n2, *axes, *axes)."""
     own1 = moments(program, read_data(program, x1))
     own2 = own1 if x2 is None else moments(program, read_data(program, x2))
     n1, n2 = len(x1), len(x1 if x2 is None else x2)

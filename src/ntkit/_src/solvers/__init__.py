@@ -13,4 +13,4 @@ from ._indefinite import Indefinite
 from ._lapack import inverse_diagonal
 from ._method import Method, Outcome, Solution, Status, System
 from ._nystrom import Nystrom, NystromSystem
-from ._solve import predict, solve
+from ._solve import METHODS, predict, solve

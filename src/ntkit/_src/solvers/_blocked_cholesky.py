@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ntkit._src.common import as_columns, available_memory, bytes_text
+from ntkit._src.common import as_columns, bytes_text, row_blocks
 from ntkit._src.gram import GramOperator, StoredGram, free_disk, scratch_folder
 from ntkit.errors import MemoryLimitError, SingularKernelError, StoreError
 
+from ._cholesky import upper_product
 from ._conjugate_gradients import conjugate_gradients
 from ._lapack import reliable_pivots
-from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, memory_limit, read_rows
 
 _WIDTH = 1024
 _LARGEST_JITTER = {torch.float32: 1e-3, torch.float64: 1e-6}
-_SHARE = 0.8  # share of the available memory that the matrix may take
 
 
 def cholesky_bytes(n: int, itemsize: int) -> int:
@@ -62,7 +60,7 @@ class BlockedCholesky(Method):
     def set_up(self, gram: GramOperator, ridge: float, y: Tensor | None = None, note: OnNote | None = None) -> System:
         """Read the matrix and factorise it."""
         n, matrix = gram.shape[0], ShiftedGram.of(gram, ridge, note)
-        limit = int(_SHARE * available_memory()) if self.memory is None else self.memory
+        limit = memory_limit(self.memory)
         needed = cholesky_bytes(n, gram.dtype.itemsize)
         inside = needed <= limit if self.in_memory is None else self.in_memory
         if inside and needed > limit:
@@ -70,7 +68,7 @@ class BlockedCholesky(Method):
                 f"factorising {n} x {n} {gram.dtype} entries in memory takes {bytes_text(needed)}, and {bytes_text(limit)} can "
                 "be used. Write BlockedCholesky(in_memory=False), which works on disk."
             )
-        panels: _Panels = _InPlace(gram) if inside else _OnDisk(gram, limit, self.scratch)
+        panels = _InPlace(gram) if inside else _OnDisk(gram, limit, self.scratch)
         jitter, eps = 0.0, torch.finfo(gram.dtype).eps
         while not _factorise(panels, (ridge + jitter) * matrix.scale, matrix.note):
             jitter = max(10 * jitter, 10 * eps)
@@ -88,45 +86,12 @@ def scratch_place(gram: GramOperator) -> Path:
     return Path(gram.path).parent if isinstance(gram, StoredGram) else Path(tempfile.gettempdir())
 
 
-class _Panels(ABC):
-    """The block columns of a matrix: K before the factorisation, the factor after it."""
-
-    n: int
-    width: int
-    dtype: torch.dtype
-    bytes: int
-
-    def columns(self, j: int) -> slice:
-        """Return the columns of block column j."""
-        return slice(j * self.width, min((j + 1) * self.width, self.n))
-
-    @property
-    def count(self) -> int:
-        """Number of block columns."""
-        return -(-self.n // self.width)
-
-    @abstractmethod
-    def kernel(self, j: int) -> Tensor:
-        """Return a copy of block column j of K from the diagonal down, shape (n - start, width)."""
-
-    @abstractmethod
-    def factor(self, j: int, start: int) -> Tensor:
-        """Return block column j of the factor from row ``start`` down."""
-
-    @abstractmethod
-    def put(self, j: int, panel: Tensor) -> None:
-        """Store block column j of the factor, from its diagonal down; entries above the diagonal are not read."""
-
-    @abstractmethod
-    def product(self, v: Tensor) -> Tensor:
-        """Return K v for v of shape (n, k), float64."""
-
-
-class _InPlace(_Panels):
-    """One matrix: K in its upper triangle, the factor in the lower one; the diagonal of K is stored separately."""
+class _InPlace:
+    """Block columns of one matrix: K in its upper triangle, the factor in the lower one; the diagonal of K is kept apart."""
 
     def __init__(self, gram: GramOperator) -> None:
-        self.n, self.width, self.dtype = gram.shape[0], _WIDTH, gram.dtype
+        self.n, self.dtype = gram.shape[0], gram.dtype
+        self.columns = list(row_blocks(self.n, _WIDTH))
         self.matrix = torch.empty(self.n, self.n, dtype=gram.dtype)
         for rows, columns, values in gram.tiles():
             self.matrix[rows, columns] = values.cpu()
@@ -134,7 +99,8 @@ class _InPlace(_Panels):
         self.bytes = cholesky_bytes(self.n, gram.dtype.itemsize)
 
     def kernel(self, j: int) -> Tensor:
-        own = self.columns(j)
+        """Return a copy of block column j of K from the diagonal down, shape (n - start, width)."""
+        own = self.columns[j]
         panel = self.matrix[own, own.start :].T.contiguous()
         top = panel[: own.stop - own.start]
         upper = self.matrix[own, own].triu(1)
@@ -142,29 +108,22 @@ class _InPlace(_Panels):
         return panel
 
     def factor(self, j: int, start: int) -> Tensor:
-        return self.matrix[start:, self.columns(j)]
+        """Return block column j of the factor from row ``start`` down."""
+        return self.matrix[start:, self.columns[j]]
 
     def put(self, j: int, panel: Tensor) -> None:
-        own = self.columns(j)
+        """Store block column j of the factor, from its diagonal down; entries above the diagonal are not read."""
+        own = self.columns[j]
         size = own.stop - own.start
         self.matrix[own, own] = panel[:size].tril() + self.matrix[own, own].triu(1)
         self.matrix[own.stop :, own] = panel[size:]
 
     def product(self, v: Tensor) -> Tensor:
-        total = self.diagonal.double()[:, None] * v
-        for j in range(self.count):
-            own = self.columns(j)
-            square = self.matrix[own, own].triu(1).double()
-            total[own] += square @ v[own] + square.T @ v[own]
-            for start in range(own.stop, self.n, 4 * self.width):  # so that the float64 copy stays small
-                rest = slice(start, min(start + 4 * self.width, self.n))
-                values = self.matrix[own, rest].double()
-                total[own] += values @ v[rest]
-                total[rest] += values.T @ v[own]
-        return total
+        """Return K v for v of shape (n, k), float64."""
+        return upper_product(self.matrix, self.diagonal, v, _WIDTH)
 
 
-class _OnDisk(_Panels):
+class _OnDisk:
     """Block columns of the factor in files of a temporary folder; K is read from its store."""
 
     def __init__(self, gram: GramOperator, limit: int, scratch: str | None) -> None:
@@ -178,10 +137,11 @@ class _OnDisk(_Panels):
                 f"{bytes_text(128 * self.n * size + 2 * gram.plan.size**2 * size)} of memory, and {bytes_text(limit)} can be "
                 "used. Use method='cg', or a Nystrom approximation."
             )
-        self.width = min(int(fitting), 4096, self.n)
-        self.bytes = 4 * self.n * self.width * size + 2 * gram.plan.size**2 * size
+        width = min(int(fitting), 4096, self.n)
+        self.columns = list(row_blocks(self.n, width))
+        self.bytes = 4 * self.n * width * size + 2 * gram.plan.size**2 * size
         folder = scratch_place(gram) if scratch is None else Path(scratch)
-        needed = self.n * (self.n + self.width) // 2 * size
+        needed = self.n * (self.n + width) // 2 * size
         if needed > free_disk(folder):
             raise StoreError(
                 f"the factor takes {bytes_text(needed)} on disk, and {folder} has {bytes_text(free_disk(folder))} free. Name "
@@ -190,33 +150,29 @@ class _OnDisk(_Panels):
         self._folder = scratch_folder(self, folder)
 
     def kernel(self, j: int) -> Tensor:
-        own = self.columns(j)
+        own = self.columns[j]
         return self.gram.block(slice(own.start, None), own).cpu().clone()
 
     def factor(self, j: int, start: int) -> Tensor:
-        own = self.columns(j)
-        width = own.stop - own.start
-        count = (self.n - start) * width
-        offset = (start - own.start) * width * self.dtype.itemsize
-        kind = np.float32 if self.dtype == torch.float32 else np.float64
-        values = np.fromfile(self._file(j), kind, count=count, offset=offset)
-        return torch.from_numpy(values.reshape(self.n - start, width))
+        own = self.columns[j]
+        rows = slice(start - own.start, self.n - own.start)
+        return read_rows(self._folder / str(j), self.dtype, rows, own.stop - own.start)
 
     def put(self, j: int, panel: Tensor) -> None:
-        panel.contiguous().numpy().tofile(self._file(j))
+        panel.contiguous().numpy().tofile(self._folder / str(j))
 
     def product(self, v: Tensor) -> Tensor:
         return self.gram.product(v)
 
-    def _file(self, j: int) -> Path:
-        return self._folder / str(j)
+
+_Panels = _InPlace | _OnDisk
 
 
 def _factorise(panels: _Panels, shift: float, note: OnNote) -> bool:
     """Replace K + shift I by its factor, block column by block column from the left; False if it is singular."""
     start = time.perf_counter()
-    for j in range(panels.count):
-        own = panels.columns(j)
+    for j in range(len(panels.columns)):
+        own = panels.columns[j]
         size = own.stop - own.start
         panel = panels.kernel(j)
         panel[:size].diagonal().add_(shift)
@@ -239,14 +195,14 @@ def _factorise(panels: _Panels, shift: float, note: OnNote) -> bool:
 def _substitute(panels: _Panels, y: Tensor) -> Tensor:
     """Return (L L^T)^-1 y for y of shape (n, k)."""
     value = y.to(panels.dtype, copy=True)
-    for j in range(panels.count):
-        own = panels.columns(j)
+    for j in range(len(panels.columns)):
+        own = panels.columns[j]
         panel = panels.factor(j, own.start)
         size = own.stop - own.start
         value[own] = torch.linalg.solve_triangular(panel[:size].tril(), value[own], upper=False)
         value[own.stop :] -= panel[size:] @ value[own]
-    for j in reversed(range(panels.count)):
-        own = panels.columns(j)
+    for j in reversed(range(len(panels.columns))):
+        own = panels.columns[j]
         panel = panels.factor(j, own.start)
         size = own.stop - own.start
         rest = value[own] - panel[size:].T @ value[own.stop :]

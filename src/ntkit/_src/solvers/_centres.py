@@ -25,21 +25,11 @@ _EXHAUSTED = 1e-14  # fraction of the trace: the remainder below it is rounding
 
 @dataclass(frozen=True)
 class PivotedCholesky:
-    """K is near F F^T.
+    """K is near F F^T, F computed from the rows ``pivots`` of K in the order in which they were chosen."""
 
-    Attributes
-    ----------
-    factor
-        F, shape (n, r), float64.
-    pivots
-        The r rows of K that it was computed from, shape (r,), in the order in which they were chosen.
-    left
-        trace(K - F F^T) / trace(K).
-    """
-
-    factor: Tensor
-    pivots: Tensor
-    left: float
+    factor: Tensor  # F, shape (n, r), float64
+    pivots: Tensor  # shape (r,)
+    left: float  # trace(K - F F^T) / trace(K)
 
 
 def pivoted_cholesky(
@@ -47,10 +37,8 @@ def pivoted_cholesky(
 ) -> PivotedCholesky:
     """Approximate a positive semidefinite matrix from at most ``rank`` of its columns; only these and the diagonal are read.
 
-    Columns are chosen in blocks by the remaining diagonal, d = diag(K - F F^T): at random in proportion to it (randomly
-    pivoted Cholesky, Chen et al. 2023: close to the best approximation of this rank in expectation), or the largest.
-    Inside a block, a candidate is kept with a probability equal to the fraction of its d that remains after those kept before
-    it (Epperly, Tropp, Webber 2024), so that blocks choose as single columns would, and only columns that are kept are read.
+    Blocks of columns are chosen by what is left of the diagonal: in proportion to it (Chen et al. 2023), or the largest. Inside a
+    block, candidates are accepted as if they were chosen one at a time (Epperly, Tropp, Webber 2024).
     """
     n = gram.shape[0]
     diagonal = gram.diagonal().double().clone()

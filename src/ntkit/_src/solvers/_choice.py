@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ntkit._src.common import available_memory, bytes_text, seconds_text
+from ntkit._src.common import bytes_text, seconds_text
 from ntkit._src.gram import DenseGram, GramOperator, StoredGram, free_disk
 from ntkit.errors import MemoryLimitError
 
@@ -18,10 +18,9 @@ from ._conjugate_gradients import CG, cg_bytes, default_rank
 from ._eigenpro import EigenPro, eigenpro_bytes
 from ._falkon import Falkon, falkon_bytes
 from ._indefinite import Indefinite, indefinite_bytes
-from ._method import Method
+from ._method import Method, memory_limit
 from ._nystrom import Nystrom, nystrom_bytes
 
-_SHARE = 0.8  # of the available memory
 _PATIENCE = 1800.0  # seconds after which an approximation is preferred to the exact solution
 _CG_ITERATIONS, _FALKON_ITERATIONS, _EIGENPRO_EPOCHS = 60, 20, 20
 _DISK_RATE = 5e8  # bytes read per second, unless measured
@@ -52,19 +51,15 @@ class Rates:
 
 
 def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple[CostEstimate, str]:
-    """Choose a method that fits, an exact one if that takes at most half an hour, and say why.
-
-    Raises
-    ------
-    MemoryLimitError
-        If nothing fits; the message says what each method would need.
-    """
-    limit = int(_SHARE * available_memory()) if memory is None else memory
-    found = estimates(gram, outputs, limit)
-    fitting = [one for one in found if one.memory <= limit and one.disk <= _disk(gram)]
+    """Choose a method that fits, an exact one if that takes at most half an hour, and say why; MemoryLimitError if none fits."""
+    limit, rates, m = memory_limit(memory), measure(gram), default_centres(gram.shape[0])
+    methods = BlockedCholesky(in_memory=True), BlockedCholesky(in_memory=False), CG(), Nystrom(m), Falkon(m)
+    found = [one for method in methods if (one := estimate(method, gram, outputs, limit, rates)) is not None]
+    room = free_disk(scratch_place(gram))
+    fitting = [one for one in found if one.memory <= limit and one.disk <= room]
     if not fitting:
         raise MemoryLimitError(
-            f"no method for {gram.shape[0]} rows fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk:"
+            f"no method for {gram.shape[0]} rows fits into {bytes_text(limit)} of memory and {bytes_text(room)} of disk:"
             "\n  "
             + "\n  ".join(map(str, found))
             + "\nUse fewer centres, Nystrom(n_centres=...), or a machine with more of either."
@@ -76,17 +71,8 @@ def choose(gram: GramOperator, outputs: int, memory: int | None = None) -> tuple
     assert best is not None
     why = f"The exact solution by {exact} takes longer than {seconds_text(_PATIENCE)}; ask for it by name."
     if exact is None:
-        why = f"No exact method fits into {bytes_text(limit)} of memory and {bytes_text(_disk(gram))} of disk."
+        why = f"No exact method fits into {bytes_text(limit)} of memory and {bytes_text(room)} of disk."
     return best, f"{best}. {why}"
-
-
-def estimates(gram: GramOperator, outputs: int, limit: int) -> list[CostEstimate]:
-    """Return the estimated cost of each method."""
-    n, rates = gram.shape[0], measure(gram)
-    m = default_centres(n)
-    exact: list[Method] = [BlockedCholesky(in_memory=True), BlockedCholesky(in_memory=False), CG()]
-    found = (estimate(method, gram, outputs, limit, rates) for method in [*exact, Nystrom(m), Falkon(m)])
-    return [one for one in found if one is not None]
 
 
 def estimate(
@@ -162,10 +148,6 @@ def _centres(method: Nystrom | Falkon, n: int) -> int:
     if isinstance(method.centres, Tensor):
         return len(method.centres)
     return default_centres(n) if method.n_centres is None else method.n_centres
-
-
-def _disk(gram: GramOperator) -> int:
-    return free_disk(scratch_place(gram))
 
 
 def _shown(method: Method) -> str:

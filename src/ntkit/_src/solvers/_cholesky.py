@@ -24,17 +24,9 @@ _BLOCK_ROWS = 1024
 
 @dataclass(frozen=True)
 class CholeskyFactor(System):
-    """A = K + (ridge + jitter) trace(K)/n I and its factor A = L L^T: factorise once, solve often.
+    """A = K + (ridge + jitter) scale I = L L^T, scale being trace(K)/n: factorise once, solve often."""
 
-    Attributes
-    ----------
-    gram, lower
-        K, kept by reference, and L, shape (n, n).
-    scale
-        trace(K)/n; ridge and jitter are relative to it.
-    """
-
-    gram: Tensor
+    gram: Tensor  # K, kept by reference, shape (n, n)
     lower: Tensor
     scale: float
     ridge: float
@@ -52,14 +44,10 @@ class CholeskyFactor(System):
             )
         if torch.is_grad_enabled() and (self.gram.requires_grad or y.requires_grad):
             # One more refinement step, recorded by autograd: its derivative A^-1 (dy - dA a) is that of the solution.
-            value = value + self._substitute(columns - self._apply(value))
-        stats = {
-            "residual": residual,
-            "ridge": self.ridge,
-            "jitter": self.jitter,
-            "scale": self.scale,
-            "refinements": float(refinements),
-        }
+            applied = self.gram @ value + (self.ridge + self.jitter) * self.gram.diagonal().mean() * value
+            value = value + self._substitute(columns - applied)
+        stats = {"residual": residual, "ridge": self.ridge, "jitter": self.jitter, "scale": self.scale}
+        stats["refinements"] = float(refinements)
         added = f"jitter of {self.jitter:.1e} trace(K)/n was added" if self.jitter else "no jitter was needed"
         status = Status(
             Outcome.JITTERED if self.jitter else Outcome.SOLVED,
@@ -73,18 +61,13 @@ class CholeskyFactor(System):
         value: Tensor = torch.linalg.solve_triangular(self.lower.mT, half, upper=True)
         return value
 
-    def _apply(self, value: Tensor) -> Tensor:
-        scale = self.gram.diagonal().mean()
-        return self.gram @ value + (self.ridge + self.jitter) * scale * value
-
 
 def refine(
     substitute: Callable[[Tensor], Tensor], remainder: Callable[[Tensor], Tensor], y: Tensor, enough: float = -1.0
 ) -> tuple[Tensor, float, int]:
-    """Solve A a = y for y of shape (n, k) by a factor of A, and correct the solution while that halves the residual.
+    """Solve A a = y, shape (n, k), and correct a while that halves the residual, unless this is at most ``enough``.
 
-    ``substitute`` maps y to A^-1 y up to rounding, ``remainder`` maps a to y - A a; a residual of ``enough`` needs no
-    correction. Returns the solution, its relative residual, and the number of corrections.
+    ``substitute`` maps y to A^-1 y up to rounding, ``remainder`` a to y - A a. Returns a, its relative residual, the corrections.
     """
     value = substitute(y)
     left = remainder(value)
@@ -112,13 +95,7 @@ def dense_remainder(gram: Tensor, shift: float, y: Tensor, value: Tensor) -> Ten
 
 
 def factorize(gram: Tensor, ridge: float = 0.0) -> CholeskyFactor:
-    """Factorise K + ridge trace(K)/n I, K of shape (n, n), with the smallest jitter that works.
-
-    Raises
-    ------
-    SingularKernelError
-        If no jitter up to 1e-4 (float32) or 1e-6 (float64) of ``trace(K)/n`` is enough.
-    """
+    """Factorise K + ridge trace(K)/n I, shape (n, n), with the least jitter that works; SingularKernelError if none does."""
     ridge = check_ridge(ridge)
     factor = next(_attempts(check_gram(gram), ridge), None)
     if factor is None:
@@ -196,10 +173,7 @@ def _singular(gram: Tensor, ridge: float) -> SingularKernelError:
 
 @dataclass(frozen=True)
 class InPlaceFactor:
-    """A = K + shift I = L L^T in the memory of K, shape (n, n): L^T on and above the diagonal, K below it.
-
-    ``diagonal``, shape (n,), is that of K; no second matrix of that size is held.
-    """
+    """A = K + shift I = L L^T in the memory of K, shape (n, n): L^T on and above the diagonal, K below, its diagonal apart."""
 
     memory: Tensor
     diagonal: Tensor
@@ -222,41 +196,43 @@ class InPlaceFactor:
 
     def restore(self) -> Tensor:
         """Restore K in its memory; this destroys the factor."""
-        return _restore(self.memory, self.diagonal)
+        self.memory.diagonal().copy_(self.diagonal)
+        mirror_upper(self.memory.T)
+        return self.memory
 
     def _substitute(self, columns: Tensor) -> Tensor:
         found, _ = run_lapack("potrs", self.memory, columns.numpy(), lower=1)
         return torch.from_numpy(found.copy(order="C"))
 
     def _remainder(self, y: Tensor, value: Tensor) -> Tensor:
-        """Return y - A value, formed in float64, a block of rows at a time."""
-        wide, parts = value.double(), []
-        for rows in row_blocks(len(self.memory), _BLOCK_ROWS):
-            square = self.memory[rows, rows].tril(-1)
-            square = square + square.T
-            square.diagonal().copy_(self.diagonal[rows])
-            product = square.double() @ wide[rows] + self.memory[rows, : rows.start].double() @ wide[: rows.start]
-            product += self.memory[rows.stop :, rows].double().T @ wide[rows.stop :]
-            parts.append(y[rows].double() - product - self.shift * wide[rows])
-        return torch.cat(parts).to(y.dtype)
+        """Return y - A value, formed in float64."""
+        wide = value.double()
+        product = upper_product(self.memory.mT, self.diagonal, wide, _BLOCK_ROWS)
+        return (y.double() - product - self.shift * wide).to(y.dtype)
 
 
 def factorize_in_place(gram: Tensor, ridge: float) -> InPlaceFactor | None:
-    """Factorise K + ridge trace(K)/n I in the memory of K; return None and leave K intact if that needs jitter.
-
-    K, shape (n, n), is symmetric, contiguous, on the CPU, and has been checked.
-    """
+    """Factorise K + ridge trace(K)/n I in the contiguous CPU memory of K; None, and K intact, if that needs jitter."""
     diagonal = gram.diagonal().clone()
     shift = ridge * float(diagonal.double().mean())
     gram.diagonal().add_(shift)
     _, info = run_lapack("potrf", gram, lower=1, clean=0, overwrite_a=1)
+    factor = InPlaceFactor(gram, diagonal, shift)
     if info == 0 and reliable_pivots(gram, diagonal + shift):
-        return InPlaceFactor(gram, diagonal, shift)
-    _restore(gram, diagonal)
+        return factor
+    factor.restore()
     return None
 
 
-def _restore(memory: Tensor, diagonal: Tensor) -> Tensor:
-    memory.diagonal().copy_(diagonal)
-    mirror_upper(memory.T)
-    return memory
+def upper_product(matrix: Tensor, diagonal: Tensor, v: Tensor, width: int) -> Tensor:
+    """Return K v for v of shape (n, k), float64, K having its entries above the diagonal in ``matrix``, shape (n, n)."""
+    total = diagonal.double()[:, None] * v
+    for own in row_blocks(len(matrix), width):
+        square = matrix[own, own].triu(1).double()
+        total[own] += square @ v[own] + square.T @ v[own]
+        for start in range(own.stop, len(matrix), 4 * width):  # so that the float64 copy stays small
+            rest = slice(start, start + 4 * width)
+            values = matrix[own, rest].double()
+            total[own] += values @ v[rest]
+            total[rest] += values.T @ v[own]
+    return total

@@ -116,23 +116,13 @@ class _CGSystem(System):
 
 @dataclass(frozen=True)
 class Descended:
-    """The result of conjugate gradients.
+    """The result of conjugate gradients."""
 
-    Attributes
-    ----------
-    value
-        The solution, shape (n, k), float64.
-    residual
-        ||A a - y|| / ||y||, the largest over the columns, recomputed from the solution.
-    needed
-        Iterations that the tolerance would take, extrapolated from the convergence so far.
-    """
-
-    value: Tensor
-    residual: float
+    value: Tensor  # the solution, shape (n, k), float64
+    residual: float  # ||A a - y|| / ||y||, the largest over the columns, recomputed from the solution
     iterations: int
     converged: bool
-    needed: int
+    needed: int  # iterations that the tolerance would take, extrapolated from the convergence so far
 
     def status(self, name: str) -> Status:
         """Return how it ended."""
@@ -153,10 +143,7 @@ def conjugate_gradients(
 ) -> Descended:
     """Solve A a = y for y of shape (n, k), each column separately but with shared products.
 
-    Raises
-    ------
-    SingularKernelError
-        If A has a direction along which it is not positive.
+    Raises SingularKernelError if A has a direction along which it is not positive.
     """
     norms = y.norm(dim=0)
     norms = torch.where(norms > 0, norms, 1)

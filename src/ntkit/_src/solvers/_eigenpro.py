@@ -122,11 +122,7 @@ class _EigenProSystem(System):
         return self.vectors.T @ cross
 
     def _step(self, square: Tensor, cross: Tensor, rho: float) -> float:
-        """Return the step of a batch: one over the largest eigenvalue of its preconditioned matrix.
-
-        In the norm of the preconditioner's inverse, every step below twice that brings a consistent system closer to its
-        solution, whatever the sample missed.
-        """
+        """Return the step of a batch, one over the largest eigenvalue of its preconditioned matrix; below twice it converges."""
         matrix = square - (self.damping[:, None] * cross).T @ cross
         matrix.diagonal().add_(rho)
         if len(matrix) <= _SMALL_BATCH:

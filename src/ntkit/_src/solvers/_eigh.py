@@ -19,23 +19,12 @@ _ROUNDING = 10.0
 
 @dataclass(frozen=True)
 class Spectrum:
-    r"""Eigenvalues and eigenvectors of a Gram matrix, :math:`K = V \operatorname{diag}(\lambda) V^T`.
+    r"""Eigenvalues and eigenvectors of a Gram matrix, :math:`K = V \operatorname{diag}(\lambda) V^T`."""
 
-    Attributes
-    ----------
-    values, vectors
-        The eigenvalues, shape (n,), increasing, and V, shape (n, n): column k belongs to ``values[k]``.
-    scale
-        trace(K)/n, the unit of every ridge.
-    tolerance
-        Eigenvalues whose absolute value is at most this are rounding: ten times the machine epsilon times the largest, or
-        twice the most negative one if that is more but still explained by rounding of the entries.
-    """
-
-    values: Tensor
-    vectors: Tensor
-    scale: float
-    tolerance: float
+    values: Tensor  # shape (n,), increasing
+    vectors: Tensor  # V, shape (n, n): column k belongs to ``values[k]``
+    scale: float  # trace(K)/n, the unit of every ridge
+    tolerance: float  # eigenvalues of at most this magnitude are rounding
 
     @property
     def rank(self) -> int:
@@ -56,10 +45,7 @@ class Spectrum:
     def shifted(self, ridge: float) -> Tensor:
         """Return the eigenvalues of K + ridge trace(K)/n I, rounding set to zero, shape (n,).
 
-        Raises
-        ------
-        SingularKernelError
-            If one of them is negative by more than rounding: the matrix is indefinite and the ridge too small for it.
+        Raises SingularKernelError if one is negative by more than rounding: the ridge is too small for an indefinite matrix.
         """
         lowest = float(self.values[0])
         if lowest < -self.tolerance and lowest + ridge * self.scale <= self.tolerance:
@@ -78,13 +64,7 @@ class Spectrum:
 
 
 def decompose(gram: Tensor, overwrite: bool = False) -> Spectrum:
-    """Decompose a Gram matrix of shape (n, n), whose memory the eigenvectors may ``overwrite``; its dtype and device stay.
-
-    Raises
-    ------
-    SingularKernelError
-        If the trace is not positive: there is nothing to learn from.
-    """
+    """Decompose a Gram matrix of shape (n, n), whose memory the eigenvectors may ``overwrite``; its trace must be positive."""
     matrix = check_gram(gram).detach()
     scale = check_scale(float(matrix.diagonal().double().mean()))
     values, vectors = eigh(matrix, overwrite)

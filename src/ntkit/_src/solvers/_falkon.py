@@ -80,7 +80,9 @@ class _FalkonSystem(System):
     def solve(self, y: Tensor) -> Solution:
         start = time.perf_counter()
         columns = as_columns(y).detach().cpu().double()
-        right = self._down(self._pass(lambda rows, block: block.T @ columns[rows], columns.shape[1]))
+        moment = self._pass(lambda rows, block: block.T @ columns[rows], columns.shape[1])
+        right = torch.linalg.solve_triangular(self.lower, moment, upper=False)
+        right = torch.linalg.solve_triangular(self.outer, right, upper=False)
 
         def apply(v: Tensor) -> Tensor:
             w = torch.linalg.solve_triangular(self.outer.T, v, upper=True)
@@ -103,11 +105,6 @@ class _FalkonSystem(System):
             status = Status(Outcome.APPROXIMATED, str(status))
         shape = (len(self.centres), *y.shape[1:])
         return Solution(value.reshape(shape).to(y), status, stats, self.centres)
-
-    def _down(self, v: Tensor) -> Tensor:
-        half = torch.linalg.solve_triangular(self.lower, v, upper=False)
-        result: Tensor = torch.linalg.solve_triangular(self.outer, half, upper=False)
-        return result
 
     def _pass(self, function: Callable[[slice, Tensor], Tensor], outputs: int) -> Tensor:
         """Add up a function of K_nM's blocks of rows, shape (M, outputs)."""

@@ -129,7 +129,7 @@ class _Factored(System):
 class _Decomposed(System):
     """A = V (diag(values) + ridge scale diag(signs)) V^T in float64, scale the mean of the eigenvalues' absolute values.
 
-    Eigenvalues that are rounding are zero, and the sign of zero is one; shapes (n,), vectors (n, n).
+    Values and signs, shape (n,): zero where an eigenvalue is rounding, whose sign is one.
     """
 
     matrix: Tensor

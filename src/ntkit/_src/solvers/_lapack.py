@@ -16,10 +16,7 @@ _BLOCK_ROWS = 1024
 
 
 def run_lapack(routine: str, matrix: Tensor, *others: Any, **options: Any) -> Any:
-    """Call a routine, named without the letter of its dtype, on the transpose of a matrix and torch's number of threads.
-
-    The transpose is in Fortran order, so what C calls the upper triangle is Fortran's lower one.
-    """
+    """Call a routine, named without its dtype's letter, on the transpose of a matrix, which is in Fortran order."""
     function = getattr(lapack, ("d" if matrix.dtype == torch.float64 else "s") + routine)
     with threadpool_limits(torch.get_num_threads(), user_api="blas"):
         return function(matrix.numpy().T, *others, **options)
@@ -46,10 +43,7 @@ def reliable_pivots(lower: Tensor, diagonal: Tensor) -> bool:
 
 
 def inverse_diagonal(lower: Tensor, overwrite: bool = False) -> Tensor:
-    """Return the diagonal of (L L^T)^-1, shape (n,): the squared norms of the columns of L^-1, which costs n^3 / 3.
-
-    L has shape (n, n); ``overwrite`` lets its inverse take its memory.
-    """
+    """Return the diagonal of (L L^T)^-1, shape (n,), in n^3 / 3; ``overwrite`` lets L^-1 take the memory of L."""
     if lower.device.type != "cpu":
         inverse: Tensor = torch.linalg.inv(lower)
         return inverse.square().sum(0)

@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ntkit._src.common import available_memory
 from ntkit._src.gram import GramOperator
 from ntkit.errors import SingularKernelError
 
@@ -226,6 +229,11 @@ def run_stats(residual: float, ridge: float, scale: float, start: float, held: f
     return stats | {"seconds": time.perf_counter() - start, "bytes": float(held)}
 
 
+def memory_limit(memory: int | None) -> int:
+    """Return the bytes that may be used: as given, or four fifths of what is available."""
+    return int(0.8 * available_memory()) if memory is None else memory
+
+
 def check_scale(scale: float) -> float:
     """Return trace(K)/n, or raise SingularKernelError if it is not positive."""
     if not scale > 0:
@@ -235,6 +243,13 @@ def check_scale(scale: float) -> float:
             "zero there; pass b_std=0.1 or so."
         )
     return scale
+
+
+def read_rows(file: Path, dtype: torch.dtype, rows: slice, width: int) -> Tensor:
+    """Read some rows of a matrix of this width that was written to a file row by row."""
+    kind = np.float32 if dtype == torch.float32 else np.float64
+    count, offset = (rows.stop - rows.start) * width, rows.start * width * dtype.itemsize
+    return torch.from_numpy(np.fromfile(file, kind, count=count, offset=offset).reshape(-1, width))
 
 
 def relative_residual(remainder: Tensor, y: Tensor) -> float:

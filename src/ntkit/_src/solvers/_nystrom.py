@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from ntkit._src.gram import GramOperator, free_disk, scratch_folder
 from ntkit.errors import SingularKernelError
 
 from ._centres import Centres, factorise_centres, find_centres
-from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, relative_residual
+from ._method import Method, OnNote, Outcome, ShiftedGram, Solution, Status, System, read_rows, relative_residual
 
 BLOCK_BYTES = 1 << 26
 _STRIP = 512
@@ -105,27 +104,15 @@ class Nystrom(Method):
 
 @dataclass(frozen=True)
 class NystromSystem(System):
-    """The normal equations of a Nystrom approximation.
-
-    Attributes
-    ----------
-    centres
-        Row numbers, shape (M,).
-    lower
-        L with L L^T = K_MM + jitter trace(K)/n I, shape (M, M).
-    normal
-        B^T B, shape (M, M), float64.
-    seconds
-        Time that the set-up took.
-    """
+    """The normal equations of a Nystrom approximation."""
 
     matrix: ShiftedGram
     _blocks: RowBlocks
-    centres: Tensor
-    lower: Tensor
+    centres: Tensor  # row numbers, shape (M,)
+    lower: Tensor  # L with L L^T = K_MM + jitter trace(K)/n I, shape (M, M)
     jitter: float
-    normal: Tensor
-    seconds: float
+    normal: Tensor  # B^T B, shape (M, M), float64
+    seconds: float  # of the set-up
     _targets: Tensor | None
     _moment: Tensor | None
 
@@ -138,7 +125,10 @@ class NystromSystem(System):
         columns = as_columns(y).detach().cpu().double()
         moment = self._moment
         if moment is None or self._targets is None or not torch.equal(self._targets, columns):
-            moment = self._project(columns)
+            moment = torch.zeros(len(self.centres), columns.shape[1], dtype=torch.float64)
+            for rows, block in self._blocks:  # another pass over K_nM
+                moment += block.double().T @ columns[rows]
+            moment = torch.linalg.solve_triangular(self.lower, moment, upper=False)
         shifted = self.normal.clone()
         shifted.diagonal().add_(self.matrix.shift)
         factor, info = torch.linalg.cholesky_ex(shifted)
@@ -169,14 +159,6 @@ class NystromSystem(System):
         shape = (len(self.centres), *y.shape[1:])
         return Solution(value.reshape(shape).to(y), Status(Outcome.APPROXIMATED, sentence), stats, self.centres)
 
-    def _project(self, columns: Tensor) -> Tensor:
-        """Return B^T y in another pass over K_nM."""
-        moment = torch.zeros(len(self.centres), columns.shape[1], dtype=torch.float64)
-        for rows, block in self._blocks:
-            moment += block.double().T @ columns[rows]
-        projected: Tensor = torch.linalg.solve_triangular(self.lower, moment, upper=False)
-        return projected
-
 
 class RowBlocks:
     """K_nM in blocks of rows: computed, or read from a file if it is kept."""
@@ -184,12 +166,12 @@ class RowBlocks:
     def __init__(self, gram: GramOperator, centres: Tensor) -> None:
         self.gram, self.centres = gram, centres
         self.rows = max(64, BLOCK_BYTES // (8 * len(centres)))
-        self._folder: Path | None = None
+        self._file: Path | None = None
         self._whole = False
 
     def keep(self, scratch: str | None) -> None:
         """Write blocks to a file in the first pass and read them in later ones."""
-        self._folder = scratch_folder(self, Path(tempfile.gettempdir() if scratch is None else scratch))
+        self._file = scratch_folder(self, Path(tempfile.gettempdir() if scratch is None else scratch)) / "knm"
 
     def worth_keeping(self, scratch: str | None) -> bool:
         """Measure, on the first block, whether writing is faster than computing."""
@@ -210,31 +192,18 @@ class RowBlocks:
         n = self.gram.shape[0]
         for start in range(0, n, self.rows):
             rows = slice(start, min(start + self.rows, n))
-            if self._folder is not None and self._whole:
-                yield rows, self._load(rows)
+            if self._file is not None and self._whole:
+                yield rows, read_rows(self._file, self.gram.dtype, rows, len(self.centres))
                 continue
             block = self._compute(start)
-            if self._folder is not None:
+            if self._file is not None:
                 with open(self._file, "ab" if start else "wb") as file:
                     file.write(block.contiguous().numpy().data)
             yield rows, block
-        self._whole = self._folder is not None
+        self._whole = self._file is not None
 
     def _compute(self, start: int) -> Tensor:
         return self.gram.block(slice(start, start + self.rows), self.centres).cpu()
-
-    def _load(self, rows: slice) -> Tensor:
-        width = len(self.centres)
-        kind = np.float32 if self.gram.dtype == torch.float32 else np.float64
-        size = self.gram.dtype.itemsize
-        count = (rows.stop - rows.start) * width
-        values = np.fromfile(self._file, kind, count=count, offset=rows.start * width * size)
-        return torch.from_numpy(values.reshape(-1, width))
-
-    @property
-    def _file(self) -> Path:
-        assert self._folder is not None
-        return self._folder / "knm"
 
 
 def nystrom_bytes(m: int, outputs: int) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ntkit._src.common import (
     as_columns,
-    available_memory,
+    block_rows,
     bytes_text,
     check_batches,
     check_choice,
@@ -31,10 +31,10 @@ from ._conjugate_gradients import CG
 from ._eigenpro import EigenPro
 from ._falkon import Falkon
 from ._indefinite import Indefinite
-from ._method import Method, OnNote, Solution, System
+from ._method import Method, OnNote, Solution, System, memory_limit
 from ._nystrom import Nystrom
 
-_METHODS: dict[str, Callable[[], Method]] = {
+METHODS: dict[str, Callable[[], Method]] = {
     "cholesky": BlockedCholesky,
     "indefinite": Indefinite,
     "cg": CG,
@@ -122,7 +122,7 @@ def solve(
     tensor([1., 1.], dtype=torch.float64)
     """
     if not isinstance(method, Method):
-        check_choice("method", method, ("auto", *_METHODS), ", or a Method of ntkit.solvers")
+        check_choice("method", method, ("auto", *METHODS), ", or a Method of ntkit.solvers")
     ridge = check_ridge(ridge)
     operand = _operand(gram_or_kernel, x)
     simple = method == "auto" or method == "cholesky"
@@ -139,7 +139,8 @@ def solve(
         if method == "indefinite" or isinstance(method, Indefinite):
             # The matrix is in memory, and measuring this machine's speed would take longer than a small system.
             return _solved(Indefinite(), operand, ridge, y, note, keep_system)
-    check_right_hand_side(y, _like(operand))
+    like = torch.empty(1, 1, dtype=operand.dtype, device=operand.device).expand(*operand.shape)  # takes no memory
+    check_right_hand_side(y, like)
     if operand.shape[0] != operand.shape[1] or not operand.symmetric:
         raise InputError(f"the stored matrix must be K(x, x). Got K(x1, x2) of shape {tuple(operand.shape)}.")
     chosen = _chosen(method, operand, as_columns(y).shape[1], memory, note)
@@ -159,17 +160,16 @@ def _kept(system: System, solution: Solution, keep_system: bool) -> Solution:
 
 
 def _chosen(method: str | Method, gram: GramOperator, outputs: int, memory: int | None, note: OnNote | None) -> Method:
+    tell: OnNote = note or (lambda sentence: None)
     if method == "auto":
         best, why = choose(gram, outputs, memory)
-        if note is not None:
-            note(f"Chosen: {why}")
+        tell(f"Chosen: {why}")
         return best.method
-    chosen = method if isinstance(method, Method) else _METHODS[str(method)]()
-    limit = int(0.8 * available_memory()) if memory is None else memory
+    chosen = method if isinstance(method, Method) else METHODS[str(method)]()
+    limit = memory_limit(memory)
     expected = estimate(chosen, gram, outputs, limit)
     if expected is None:
-        if note is not None:
-            note(f"{type(chosen).__name__}: its time and memory are not known.")
+        tell(f"{type(chosen).__name__}: its time and memory are not known.")
         return chosen
     if expected.memory > limit:
         try:
@@ -177,8 +177,7 @@ def _chosen(method: str | Method, gram: GramOperator, outputs: int, memory: int 
         except MemoryLimitError:
             instead = "Nothing else would fit either; use fewer centres or a larger machine."
         raise MemoryLimitError(f"{expected}, and {bytes_text(limit)} can be used. {instead}")
-    if note is not None:
-        note(f"{expected}.")
+    tell(f"{expected}.")
     return chosen
 
 
@@ -199,14 +198,6 @@ def _operand(gram_or_kernel: Tensor | LinearOperator | Kernel, x: Tensor | None)
         f"the Gram matrix must be a torch.Tensor, a stored one or a kernel. Got {type(gram_or_kernel).__name__}: write "
         "torch.as_tensor(gram)."
     )
-
-
-def _like(gram: GramOperator) -> Tensor:
-    """Return a tensor of the matrix's shape, dtype and device that takes no memory."""
-    return torch.empty(1, 1, dtype=gram.dtype, device=gram.device).expand(*gram.shape)
-
-
-_BLOCK_BYTES = 1 << 27
 
 
 def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> Tensor:
@@ -235,7 +226,6 @@ def predict(kernel: Kernel, x: Tensor, x_train: Tensor, solution: Solution) -> T
     True
     """
     points = x_train if solution.centres is None else x_train[solution.centres.to(x_train.device)]
-    size = max(64, _BLOCK_BYTES // (8 * len(points)))
     with torch.no_grad():
-        parts = [kernel(part, points).to(solution.value.dtype) @ solution.value for part in torch.split(x, size)]
-    return torch.cat(parts)
+        blocks = torch.split(x, block_rows(len(points), 8))
+        return torch.cat([kernel(part, points).to(solution.value.dtype) @ solution.value for part in blocks])

@@ -10,35 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntkit._src.program import (
-    Arrange,
-    Attention,
-    Concat,
-    Constant,
-    Contract,
-    Conv,
-    Dense,
-    Gains,
-    Input,
-    LogitSamples,
-    Lookup,
-    Node,
-    Normalize,
-    Op,
-    Program,
-    Sum,
-    Table,
-    Weights,
-)
+from ntkit._src import program as ops
 from ntkit.errors import InputError
 
-from ._channel_sources import ChannelSources
-from ._values import BATCH, CHANNEL, Block, Data, Field, Info, Weight
+from ._values import BATCH, CHANNEL, Block, ChannelSources, Data, Field, Info, Weight
 
-Held = Callable[[Callable[[Weight], Tensor]], Weights]
+Held = Callable[[Callable[[Weight], Tensor]], ops.Weights]
 """Computes a node's weight and bias in a finite network, in the layout of its finite form, from the values of parameters."""
 
-WeightGains = Callable[[str, int, bool, bool, bool, tuple[float, float] | None], Gains]
+WeightGains = Callable[[str, int, bool, bool, bool, tuple[float, float] | None], ops.Gains]
 """Returns a layer's gains from its name, fan-in, whether it has a bias, whether weight and bias are trained, PyTorch's gains."""
 
 EMPIRICAL = (
@@ -60,44 +40,25 @@ class Refused(Exception):
 
 
 class Builder:
-    """The program under construction.
-
-    Parameters
-    ----------
-    gains
-        Returns the gains of each layer.
-    prefix_of
-        Turns the graph node of a :class:`Data` value into a callable of the input, or None for the input itself.
-    batch
-        Batch size of the traced example.
-    samples
-        How softmax attention draws its logits; None refuses it.
-
-    Attributes
-    ----------
-    nodes, info
-        The nodes, and what is known about each.
-    held
-        The parameters of each node in a finite network, if it has any.
-    parts
-        For a node that stands for a range of its input's channels (which in the limit behave like all of them): the range.
-    random
-        The parameters of layers with fresh weights, each with its standard deviation.
-    layers
-        For each such layer, whether it has a bias.
-    """
+    """The program under construction; ``prefix_of`` turns the graph node of data into a callable of the input, or None."""
 
     def __init__(
-        self, gains: WeightGains, prefix_of: Callable[[object], Any], batch: int, samples: LogitSamples | None = None
+        self,
+        gains: WeightGains,
+        prefix_of: Callable[[object], Any],
+        batch: int,
+        samples: ops.LogitSamples | None = None,
     ) -> None:
         self.path = ""
-        self.samples, self.batch = samples, batch
-        self.nodes: list[Node] = []
+        self.samples, self.batch = samples, batch  # samples None: softmax attention is refused
+        self.nodes: list[ops.Node] = []
         self.info: list[Info] = []
         self.held: dict[int, Held] = {}
-        self.parts: dict[int, tuple[int, int]] = {}
-        self.random: list[tuple[Weight, float]] = []
-        self.layers: dict[str, bool] = {}
+        self.parts: dict[int, tuple[int, int]] = {}  # nodes that stand for a range of their input's channels
+        self.random: list[
+            tuple[Weight, float]
+        ] = []  # parameters of layers with fresh weights, with standard deviations
+        self.layers: dict[str, bool] = {}  # for each such layer, whether it has a bias
         self._gains, self._prefix_of = gains, prefix_of
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
@@ -107,16 +68,15 @@ class Builder:
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
     def add(
-        self, op: Op, inputs: Sequence[int], positions: Sequence[int], *, why_not: str = "", centred: bool = True,
+        self, op: ops.Op, inputs: Sequence[int], positions: Sequence[int], *, why_not: str = "", centred: bool = True,
         sources: frozenset[int] | None = None, affine: str = "", held: Held | None = None, distinct: object = None,
     ) -> int:  # fmt: skip
-        """Add a node; its sources are those of its inputs unless given, or itself if it has fresh weights.
-
-        The same operation on the same nodes is added once, unless ``distinct`` differs or it has parameters.
-        """
-        fresh = isinstance(op, (Dense, Conv, Table, Lookup))
-        norm_trained = isinstance(op, Normalize) and (op.weight_trained or op.bias_trained)
-        alone = fresh or norm_trained or isinstance(op, Attention) or (isinstance(op, Sum) and op.cross is not None)
+        """Add a node, once unless it has parameters or ``distinct`` differs; sources: its inputs' or, with weights, itself."""
+        fresh = isinstance(op, (ops.Dense, ops.Conv, ops.Table, ops.Lookup))
+        norm_trained = isinstance(op, ops.Normalize) and (op.weight_trained or op.bias_trained)
+        alone = (
+            fresh or norm_trained or isinstance(op, ops.Attention) or (isinstance(op, ops.Sum) and op.cross is not None)
+        )
         key = (op, tuple(inputs), distinct)
         if not alone and key in self._known:
             return self._known[key]
@@ -126,13 +86,13 @@ class Builder:
         elif sources is None:
             sources = frozenset[int]().union(*(self.info[read].sources for read in inputs))
         trained = norm_trained or any(self.nodes[read].trained for read in inputs)
-        if isinstance(op, (Dense, Conv)):
+        if isinstance(op, (ops.Dense, ops.Conv)):
             trained |= op.gains.trained
-        elif isinstance(op, Table):
+        elif isinstance(op, ops.Table):
             trained |= op.tangent is not None
-        elif isinstance(op, Lookup):
+        elif isinstance(op, ops.Lookup):
             trained |= op.trained
-        self.nodes.append(Node(op, tuple(inputs), tuple(positions), self.path, centred, trained))
+        self.nodes.append(ops.Node(op, tuple(inputs), tuple(positions), self.path, centred, trained))
         self.info.append(Info(why_not, sources, affine))
         if held is not None:
             self.held[index] = held
@@ -141,7 +101,7 @@ class Builder:
         return index
 
     def combine(
-        self, op: Op, reads: Sequence[int], positions: Sequence[int], *, why_not: str = "", affine: str | None = None,
+        self, op: ops.Op, reads: Sequence[int], positions: Sequence[int], *, why_not: str = "", affine: str | None = None,
         sources: frozenset[int] | None = None, distinct: object = None,
     ) -> int:  # fmt: skip
         """Add a node that is linear in its inputs: if all of them are Gaussian or centred, so is the result."""
@@ -154,10 +114,10 @@ class Builder:
             op, reads, positions, why_not=why_not, centred=centred, sources=sources, affine=affine, distinct=distinct
         )
 
-    def linear_map(self, op: Op, read: int, positions: Sequence[int]) -> int:
+    def linear_map(self, op: ops.Op, read: int, positions: Sequence[int]) -> int:
         """Add a node that maps positions linearly, which may average over trained affine weights."""
         affine = self.info[read].affine
-        kept = op.selects or (affine == "whole" and not isinstance(op, Contract))
+        kept = op.selects or (affine == "whole" and not isinstance(op, ops.Contract))
         return self.combine(op, (read,), positions, affine="part" if affine and not kept else affine)
 
     def own_source(self) -> frozenset[int]:
@@ -168,7 +128,7 @@ class Builder:
         """Add a node for a range of a node's ``width`` channels; in the limit it is an independent copy of the node."""
         sources = self._channel_sources.part(self.info, node, start, stop, width)
         positions = self.nodes[node].positions
-        index = self.combine(Sum((1.0,)), (node,), positions, sources=sources, distinct=(start, stop))
+        index = self.combine(ops.Sum((1.0,)), (node,), positions, sources=sources, distinct=(start, stop))
         self.parts[index] = (start, stop)
         return index
 
@@ -199,11 +159,8 @@ class Builder:
 
     def layer_gains(
         self, weight: Weight, bias: Weight | None, fan_in: int, torch_gains: tuple[float, float] | None = None
-    ) -> Gains:
-        """Return a layer's gains, and refuse weights that another layer uses too.
-
-        ``torch_gains`` are those of PyTorch's own initialisation if it differs from that of linear layers.
-        """
+    ) -> ops.Gains:
+        """Return a layer's gains (``torch_gains``: PyTorch's, if not those of linear layers); refuse weights used elsewhere."""
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
         bias_trained = bias is not None and bias.trained
@@ -230,7 +187,7 @@ class Builder:
         """Read raw data as a field whose channels are dimension ``channel``."""
         shape = tuple(data.value.shape)
         node = self.add(
-            Input(self.prefix(data), channel, shape[channel]),
+            ops.Input(self.prefix(data), channel, shape[channel]),
             (),
             _positions(shape, channel),
             why_not="raw data enters it, which is not Gaussian",
@@ -246,7 +203,7 @@ class Builder:
         blocks = tuple(replace(block, node=function(block)) for block in field.blocks)
         return replace(field, blocks=blocks, positions=field.positions if positions is None else tuple(positions))
 
-    def map_axes(self, field: Field, op: Op, positions: Sequence[int]) -> Field:
+    def map_axes(self, field: Field, op: ops.Op, positions: Sequence[int]) -> Field:
         """Apply a linear operation along shared axes to every block; ``positions`` are their lengths afterwards."""
         return self.each_block(
             field,
@@ -266,13 +223,13 @@ class Builder:
             node = block.node
             if merged:
                 rest = [size for axis, size in enumerate(sizes) if axis not in merged]
-                node = self.linear_map(Contract(merged, name), node, rest)
+                node = self.linear_map(ops.Contract(merged, name), node, rest)
             nodes.append(node)
             weights.append(block.width * math.prod(self._merged(block)))
         if len(nodes) == 1:
             return nodes[0]
         shares = tuple(weight / sum(weights) for weight in weights)
-        return self.combine(Concat(shares), nodes, self.nodes[nodes[0]].positions)
+        return self.combine(ops.Concat(shares), nodes, self.nodes[nodes[0]].positions)
 
     def arrange(self, field: Field, axes: Sequence[int | None], sizes: Sequence[int], dims: Any) -> Field:
         """Return the field with its shared axes in another order, and new ones where ``axes`` has None."""
@@ -281,7 +238,7 @@ class Builder:
 
         def apply(block: Block) -> int:
             lengths = (*sizes, *self._merged(block))
-            op = Arrange((*axes, *block.merged), lengths, len(self.nodes[block.node].positions))
+            op = ops.Arrange((*axes, *block.merged), lengths, len(self.nodes[block.node].positions))
             return self.linear_map(op, block.node, lengths)
 
         arranged = self.each_block(field, apply, sizes)
@@ -309,15 +266,15 @@ class Builder:
     def constant(self, value: float, positions: Sequence[int]) -> int:
         """Add a constant field."""
         why_not = "a constant is added to it, which shifts every channel equally"
-        return self.add(Constant(value), (), positions, why_not=why_not, centred=value == 0, sources=frozenset())
+        return self.add(ops.Constant(value), (), positions, why_not=why_not, centred=value == 0, sources=frozenset())
 
     def stand_in(self, shape: Sequence[int], channel: int) -> Field:
         """Return a Gaussian field of a given shape in place of a refused one; it is never part of a program."""
         positions = _positions(shape, channel)
         source = self.constant(float(len(self.nodes)), positions)
-        return self.field(self.add(Dense(Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions), shape, channel)
+        return self.field(self.add(ops.Dense(ops.Gains(1.0, 0.0, 0.0, 0.0)), (source,), positions), shape, channel)
 
-    def program(self, field: Field, positions: bool = False) -> Program:
+    def program(self, field: Field, positions: bool = False) -> ops.Program:
         """Finish with a field as the output, averaged over its remaining positions unless ``positions`` are kept."""
         groups = _output_axes(field)
         name = "mean over positions" if groups and not positions else "flatten"
@@ -335,7 +292,7 @@ class Builder:
         prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
         layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
         renumbered = (replace(node, inputs=tuple(kept[read] for read in node.inputs)) for node in nodes)
-        return Program(tuple(renumbered), prefixes, layout)
+        return ops.Program(tuple(renumbered), prefixes, layout)
 
 
 def _positions(shape: Sequence[int], channel: int) -> tuple[int, ...]:
@@ -343,15 +300,12 @@ def _positions(shape: Sequence[int], channel: int) -> tuple[int, ...]:
 
 
 def _output_axes(field: Field) -> tuple[tuple[int, ...], ...]:
-    """Return, for each dimension of an output except the batch and the channels, the position axes it enumerates.
-
-    Positions that were flattened into the channels are part of them; a channel dimension of length one may be squeezed away.
-    """
+    """Return, for each output dimension but batch and channels (with what was flattened into them), its position axes."""
     groups = []
     for dim in field.dims:
         axes = tuple(atom for atom in dim if atom >= 0)
         if BATCH in dim or (CHANNEL in dim and (field.channels > 1 or not axes)):
-            continue
+            continue  # a channel dimension of length one may be squeezed away
         groups.append(axes)
     return tuple(groups)
 

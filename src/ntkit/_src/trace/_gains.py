@@ -21,26 +21,17 @@ _DIGITS = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class GainRule:
-    """How the variances of all layers are chosen.
+    """How the variances of all layers are chosen: w_std^2 / fan_in for weights, b_std^2 for biases.
 
-    Attributes
-    ----------
-    w_std, b_std
-        Weights have variance w_std^2 / fan_in, biases b_std^2; None: sqrt(2) and 0, or the gains of the module's own
-        parametrisation.
-    init
-        ``"ntk"``: the factors w_std / sqrt(fan_in) and b_std are part of the forward pass and standard normals are
-        trained. ``"standard"``: the weights themselves are trained, so the tangent kernel grows with the fan-in.
-        ``"torch"``: as standard, with the variances of PyTorch's default initialisation, 1 / (3 fan_in) for both.
-    overrides
-        Individual ``w_std`` and ``b_std`` of layers, by path in the module.
-    parametrized
-        The same for layers that are in the NTK parametrisation, whose gains are part of the module.
+    ``"ntk"``: w_std / sqrt(fan_in) and b_std are part of the forward pass and standard normals are trained. ``"standard"``: the
+    weights themselves are trained, so the tangent kernel grows with the fan-in. ``"torch"``: as standard, with the variances of
+    PyTorch's default initialisation, 1 / (3 fan_in) for both.
     """
 
-    w_std: Gain | None = None
-    b_std: Gain | None = None
+    w_std: Gain | None = None  # None: sqrt(2), or the gain of the module's own parametrisation
+    b_std: Gain | None = None  # None: 0, or the module's own
     init: Init = "ntk"
+    # Individual ``w_std`` and ``b_std`` of layers, by path in the module; below those that are part of the module.
     overrides: Mapping[str, Mapping[str, Gain]] = field(default_factory=dict)
     parametrized: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -64,13 +55,7 @@ class GainRule:
                 _check_gain(f"overrides[{layer!r}][{name!r}]", value)
 
     def for_module(self, parametrized: Mapping[str, Mapping[str, float]]) -> GainRule:
-        """Return the rule for a module some of whose layers are in the NTK parametrisation with their own gains.
-
-        Raises
-        ------
-        InputError
-            If the given gains differ from those of the module.
-        """
+        """Return the rule for a module with layers in the NTK parametrisation; other gains than theirs are an InputError."""
         if parametrized and self.init != "ntk":
             raise InputError(
                 f'init="{self.init}" needs plain weights, but layer {next(iter(parametrized))!r} is in the NTK '

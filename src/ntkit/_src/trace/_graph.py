@@ -105,10 +105,7 @@ class _Prefix(nn.Module):
 
 
 def checked_prefix(graph: fx.GraphModule, node: fx.Node, example: Tensor, what: str) -> nn.Module | None:
-    """Return the module that computes a node from the input, in float64; None for the input itself.
-
-    ``what`` names the operation. Refused: what draws random numbers or mixes the inputs of a batch.
-    """
+    """Return what computes a node from the input, in float64; None for the input. It must not draw numbers or mix the batch."""
     if node.op == "placeholder":
         return None
     needed, cut = ancestors([node]), fx.Graph()

@@ -13,14 +13,9 @@ from ._values import BATCH, CHANNEL, Field
 
 
 def entry_numbers(builder: Builder, field: Field, atoms: Sequence[int]) -> Tensor:
-    """Return, for the entries that some atoms enumerate in the tensor's order, their indices in the finite form.
+    """Return, for the entries that some atoms enumerate in the tensor's order, their indices (entries,) in the finite form.
 
     There the blocks are concatenated, and in each the channels vary slowest, then the position axes in order.
-
-    Returns
-    -------
-    Tensor
-        Integers, shape (entries,).
     """
     axes = sorted(atom for atom in atoms if atom >= 0)
     sizes = [field.positions[axis] for axis in axes]

@@ -104,11 +104,7 @@ def taken_apart(node: fx.Node) -> Problem | None:
 
 
 def check_overwritten(graph: nn.Module, node: fx.Node) -> None:
-    """Refuse an operation that overwrites a value that is read again later.
-
-    The graph records values, not memory: after ``y = F.relu(x, inplace=True)`` a later ``x`` is the overwritten value,
-    which tracing does not show.
-    """
+    """Refuse an operation that overwrites a value that is read again later: the graph records values, not memory."""
     if node.target is operator.setitem:
         raise Refused("it assigns to a part of a random value", "compute the parts and join them instead")
     if not _writes(graph, node) or not node.args or not isinstance(node.args[0], fx.Node):

@@ -108,33 +108,16 @@ def lengths_of_proxies(module: nn.Module) -> Iterator[None]:
 
 
 class ShapeTracer(fx.Tracer):
-    """Records a module's operations, and stops at layers that the registry knows.
-
-    Parameters
-    ----------
-    example
-        A batch of inputs.
-
-    Attributes
-    ----------
-    values
-        The values of each node on the two examples.
-    ragged
-        The nodes whose shapes depend on the values of tensors.
-    branches_on_batch
-        Whether a branch was taken that depends on the size of the batch.
-    failure
-        Why the module cannot be traced; empty if it can. The module's own code may catch the exception that says so.
-    """
+    """Records a module's operations, and stops at layers that the registry knows."""
 
     def __init__(self, example: Tensor) -> None:
         super().__init__()
         rows = example[:1]
-        self.values: dict[fx.Node, tuple[Any, Any]] = {}
-        self.ragged: set[fx.Node] = set()
+        self.values: dict[fx.Node, tuple[Any, Any]] = {}  # of each node on the two examples
+        self.ragged: set[fx.Node] = set()  # nodes whose shapes depend on the values of tensors
         self._of_data: set[fx.Node] = set()
         self.branches_on_batch = False
-        self.failure = ""
+        self.failure = ""  # why it cannot be traced: the module's own code may catch the exception that says so
         first, second = (rows.expand(n, *rows.shape[1:]).clone() for n in _BATCHES)
         self._examples = (first, second)
         self._running = False

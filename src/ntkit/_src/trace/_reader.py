@@ -33,7 +33,7 @@ from ._nodes import (
 from ._parameters import fixed
 from ._replay import Difference
 from ._values import BATCH, Computed, Data, Field, Unknown, Weight, concrete
-from .matchers._heads import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
+from .matchers._dot_product import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
 from .matchers._registry import Matcher, find, find_module
 
 
@@ -54,7 +54,6 @@ class Reader:
         self.value: Any = Unknown()
         self._values: dict[fx.Node, Any] = {}
         self._ragged: set[fx.Node] = set()  # data whose shape depends on its values
-        self._inputs = 0
         self._feeding = feeds_attention(graph)
 
     @property
@@ -69,19 +68,14 @@ class Reader:
         if isinstance(value, tuple) and len(value) == 1 and isinstance(output, Tensor):
             value = value[0]  # an exported graph returns a tuple
         self.value = value
-        if not self.problems and isinstance(value, Heads):
-            reason = "its output is heads of attention side by side, not channels"
-            self.problems.append(Problem(ROOT, type(self.graph).__name__, reason, WRITE_ATTENTION))
-        elif not self.problems and not isinstance(value, Field):
+        if self.problems or isinstance(value, Field):
+            return
+        reason, instead = "its output is heads of attention side by side, not channels", WRITE_ATTENTION
+        if not isinstance(value, Heads):
             kind = "computed from the input alone" if isinstance(value, Data) else f"a {type(output).__name__}"
-            self.problems.append(
-                Problem(
-                    ROOT,
-                    type(self.graph).__name__,
-                    f"its output is {kind}, not one tensor computed by layers with weights",
-                    "return one tensor that depends on an nn.Linear or nn.Conv layer",
-                )
-            )
+            reason = f"its output is {kind}, not one tensor computed by layers with weights"
+            instead = "return one tensor that depends on an nn.Linear or nn.Conv layer"
+        self.problems.append(Problem(ROOT, type(self.graph).__name__, reason, instead))
 
     def refuse(self) -> None:
         """Raise an error with all problems found."""
@@ -126,15 +120,8 @@ class Reader:
         return result
 
     def _evaluate(self, node: fx.Node) -> Any:
-        if node.op == "placeholder":
-            if str(node.target).startswith("*"):
-                return {} if str(node.target).startswith("**") else ()
-            self._inputs += 1
-            if self._inputs == 1:
-                return Data(self.example.clone(), node)
-            if node.args:
-                return node.args[0]
-            raise Refused("the module takes more than one input", "write a module of one tensor")
+        if node.op == "placeholder":  # the only one: both ways of tracing call the forward with one tensor
+            return Data(self.example.clone(), node)
         if node.op == "get_attr":
             return self._attribute(str(node.target))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: self._values[n])
@@ -151,7 +138,8 @@ class Reader:
         if any(isinstance(leaf, (Field, Heads)) for leaf in leaves):
             check_overwritten(self.graph, node)
             try:
-                if not any(isinstance(leaf, Heads) for leaf in leaves) or _takes_heads(matcher):
+                attends = matcher is not None and "scaled_dot_product_attention" in matcher.functions
+                if attends or not any(isinstance(leaf, Heads) for leaf in leaves):
                     return self._build(matcher, node, args, kwargs, own)
             except Refused:
                 if node not in self._feeding:
@@ -170,10 +158,7 @@ class Reader:
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:
-        """Return a value with which the analysis continues after a refusal, so that it finds every place.
-
-        It has the shape of the real one; if ``then`` does not fit, it is Gaussian, as if it came from a layer.
-        """
+        """Return a value of the right shape with which the analysis continues after a refusal: ``then``, or a Gaussian one."""
         shape = node.meta.get("ntkit_shape")
         if isinstance(then, (tuple, Heads)) or shape is None or (isinstance(then, Field) and then.shape == shape):
             return Unknown() if then is None else then
@@ -316,10 +301,6 @@ class Reader:
     def _prefix(self, node: object) -> nn.Module | None:
         assert isinstance(node, fx.Node)
         return checked_prefix(self.graph, node, self.example, target_name(self.graph, node))
-
-
-def _takes_heads(matcher: Matcher | None) -> bool:
-    return matcher is not None and "scaled_dot_product_attention" in matcher.functions
 
 
 def _concrete(value: Any) -> Any:

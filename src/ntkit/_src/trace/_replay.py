@@ -25,10 +25,8 @@ _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to th
 _BATCHES = (1, 3, 200)  # for code that branches on the size of the batch
 _COARSE = 0.05  # for lower precision
 _ROUNDINGS = 256  # rounding errors of the largest derivative allowed in derivatives that are sums of many terms
-SCALES = (
-    (1.0, 8.0),
-    (0.1, 2.0),
-)  # scales of the two probe inputs, with the module's own parameters and with fresh ones
+# Scales of the two probe inputs, with the module's own parameters and with fresh ones.
+SCALES = ((1.0, 8.0), (0.1, 2.0))
 
 
 class Difference(Exception):
@@ -44,17 +42,7 @@ class NotFinite(InputError):
 
 
 class FiniteNetwork:
-    """A program with the parameters of the module that it was read from.
-
-    Parameters
-    ----------
-    builder
-        The builder with the nodes and their parameters.
-    prefixes
-        The deterministic parts that run on the data; None for the input itself.
-    fields
-        The values of the traced graph that are random fields, by node; the output is among them, under the key None.
-    """
+    """A program with the parameters of its module; ``fields`` are the graph's random values by node, the output's by None."""
 
     def __init__(
         self, builder: Builder, prefixes: Sequence[Callable[[Tensor], Tensor] | None], fields: Mapping[Any, Field]
@@ -81,13 +69,8 @@ class FiniteNetwork:
 def replay(module: nn.Module, graph: fx.GraphModule, network: FiniteNetwork, example: Tensor, seed: int) -> None:
     """Compare a module with the program read from it, first with its own parameters and then with fresh ones.
 
-    The module's own parameters may be zero, and a constant taken from a random parameter shows only when that is redrawn.
-    The module is in evaluation mode, and the graph has the same parameters, which are overwritten.
-
-    Raises
-    ------
-    Difference
-        For the first value that differs.
+    The module's own parameters may be zero, and a constant taken from a random parameter shows only when that is redrawn. The
+    graph has the module's parameters, which are overwritten. Raises a Difference for the first value that differs.
     """
     parameters = dict(module.named_parameters(remove_duplicate=False))
     for run, scales in enumerate(SCALES):

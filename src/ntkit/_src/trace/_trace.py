@@ -28,8 +28,16 @@ from ntkit._src.program import LogitSamples, Program
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, WrongShape
-from ._example import embeddings_of, examples, guesses, shapes_with_positions, shown_shape, with_channels
-from ._failure import failing_operation, takes
+from ._example import (
+    embeddings_of,
+    examples,
+    failing_operation,
+    guesses,
+    shapes_with_positions,
+    shown_shape,
+    takes,
+    with_channels,
+)
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._nodes import ROOT
@@ -44,20 +52,10 @@ TRACING = threading.RLock()
 
 
 class Tracer:
-    """A snapshot of a module, ready to be read for any input shape.
+    """A snapshot of a module in evaluation mode, ready to be read for any input shape.
 
-    Parameters
-    ----------
-    module
-        The module, copied in evaluation mode; later changes to it have no effect.
-    gains
-        The variances of its layers.
-    check
-        Whether each program is replayed as a finite network and compared with the module.
-    deterministic
-        Paths of submodules and parameters whose frozen parameters are fixed numbers, not random draws.
-    samples
-        How softmax attention draws its logits; None refuses it.
+    ``check``: each program is replayed as a finite network and compared with the module. ``deterministic``: paths of submodules
+    and parameters whose frozen parameters are fixed numbers. ``samples``: how softmax attention draws logits; None refuses it.
     """
 
     def __init__(
@@ -98,19 +96,9 @@ class Tracer:
         return other
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
-        """Return the program for inputs of one shape, without the batch dimension.
+        """Return the program for inputs of one shape, without the batch; its output is averaged over positions unless kept.
 
-        Parameters
-        ----------
-        input_shape
-            Lengths of the dimensions after the batch.
-        positions
-            Whether the output keeps its positions; by default its kernel is averaged over them.
-
-        Raises
-        ------
-        UnsupportedLayerError
-            With every place that has no closed-form limit.
+        Raises an UnsupportedLayerError with every place that has no closed-form limit.
         """
         shape = tuple(int(size) for size in input_shape)
         with TRACING, restored_random_state(), torch.enable_grad():
@@ -128,11 +116,7 @@ class Tracer:
         return shapes_with_positions(self.module, positions)
 
     def _probe(self) -> None:
-        """Look for problems right away, with the first guessed input shape that the module accepts.
-
-        A refusal for vectors counts only if tokens of as many channels are refused too: the mean over the tokens of
-        (n, tokens, channels) is a mean over the channels of (n, channels).
-        """
+        """Look for problems right away, with the first guessed input shape that the module accepts."""
         for shape in guesses(self.module):
             try:
                 self.program(shape)
@@ -143,6 +127,7 @@ class Tracer:
                     raise
                 continue  # a mean over nothing: the guess leaves no columns for a graph's adjacency, say
             except UnsupportedLayerError:
+                # The mean over the tokens of (n, tokens, channels) is a mean over the channels of (n, channels).
                 tokens = [(count, *shape) for count in _TOKENS] if len(shape) == 1 else []
                 # What has rules and is refused by the replay is so for every shape.
                 if self._readable(shape) or not any(self._readable(guess) for guess in tokens):
@@ -241,7 +226,11 @@ class Tracer:
                 module = copy_module(self.module).to(dtype)
                 with torch.no_grad(), self._guard:
                     output = module(batch.clone())
-                _check_entries(output, batch)
+                if isinstance(output, Tensor) and output.numel() == 0:
+                    raise WrongShape(
+                        f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
+                        f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
+                    )
                 return module, batch, output
             except WrongInput as error:
                 path = next((name for name, layer in module.named_modules() if layer is error.layer), "")
@@ -288,11 +277,3 @@ class _Empty(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         self.found = self.found or (isinstance(result, Tensor) and result.numel() == 0)
         return result
-
-
-def _check_entries(output: Any, batch: Tensor) -> None:
-    if isinstance(output, Tensor) and output.numel() == 0:
-        raise WrongShape(
-            f"the module returns an empty output, of shape {tuple(output.shape)}, for inputs of shape "
-            f"{tuple(batch.shape)}. Pass inputs of the shape that it is written for."
-        )

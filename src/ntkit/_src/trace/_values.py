@@ -19,22 +19,12 @@ Dims = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Info:
-    """What is known about a node's value.
+    """What is known about a node's value."""
 
-    Attributes
-    ----------
-    why_not
-        Why its channels are not Gaussian; empty if they are, so that an activation may follow.
-    sources
-        The layers and activations whose randomness it carries, not counting what has since passed through fresh weights:
-        two values are independent if they share none.
-    affine
-        Whether a trained affine weight multiplies it: one weight per channel (``"whole"``), one per channel and position
-        (``"positions"``), weights that multiply only a part of it or were averaged over (``"part"``), or none (``""``).
-    """
-
-    why_not: str
+    why_not: str  # why its channels are not Gaussian; empty if they are, so that an activation may follow
+    # Layers and activations whose randomness it carries since the last fresh weights; values that share none are independent.
     sources: frozenset[int]
+    # A trained weight multiplies it: one per channel "whole", per position too "positions", only a "part", or none "".
     affine: str = ""
 
     @property
@@ -45,50 +35,24 @@ class Info:
 
 @dataclass(frozen=True)
 class Block:
-    """Some channels of a field, all with the same distribution.
+    """Some channels of a field, all with the same distribution."""
 
-    Attributes
-    ----------
-    node
-        The node of the program that holds their covariance.
-    width
-        Number of channels in the module; only ratios of widths matter in the limit.
-    merged
-        Position axes of the node that are part of only this block's channel dimension (a flattened operand of
-        ``torch.cat``), after the axes that all blocks share.
-    """
-
-    node: int
-    width: int
+    node: int  # of the program, with their covariance
+    width: int  # channels in the module; only ratios of widths matter in the limit
+    # Position axes, after the shared ones, in only this block's channel dimension: a flattened operand of torch.cat.
     merged: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Field:
-    """A random tensor: exchangeable channels at every position.
+    """A random tensor: exchangeable channels at every position."""
 
-    Attributes
-    ----------
-    blocks
-        Its channels, concatenated.
-    positions
-        Lengths of the position axes that all blocks share.
-    dims
-        Which atoms each tensor dimension enumerates.
-    channels
-        Length of the channel atom: the widths of the blocks times their merged positions.
-    batch
-        The batch size of the traced example.
-    order
-        Index of entry i of the channel atom among the concatenated blocks, each with its channels varying slowest and
-        its merged positions after them; None for entry i itself.
-    """
-
-    blocks: tuple[Block, ...]
-    positions: tuple[int, ...]
-    dims: Dims
-    channels: int
-    batch: int
+    blocks: tuple[Block, ...]  # its channels, concatenated
+    positions: tuple[int, ...]  # lengths of the position axes that all blocks share
+    dims: Dims  # which atoms each tensor dimension enumerates
+    channels: int  # length of the channel atom: the widths of the blocks times their merged positions
+    batch: int  # size in the traced example
+    # Index of channel entry i among the blocks (channels slowest, then merged positions); None for entry i itself.
     order: Tensor | None = field(default=None, compare=False)
 
     def size(self, atom: int) -> int:
@@ -160,40 +124,20 @@ class Field:
 
 @dataclass(frozen=True)
 class Data:
-    """A value that depends only on the input, with its value on the traced example.
+    """A value that depends only on the input."""
 
-    Attributes
-    ----------
-    value
-        A tensor, or several of them.
-    node
-        Its node in the traced graph.
-    """
-
-    value: Any
-    node: object
+    value: Any  # on the traced example: a tensor, or several of them
+    node: object  # in the traced graph
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of the module.
+    """A parameter of the module."""
 
-    Attributes
-    ----------
-    path
-        Its name in the module, such as ``"blocks.0.weight"``.
-    parameter
-        The parameter, or the result if something computes it (``computed_by``).
-    computed_by
-        What computes it from other parameters, so that its distribution is unknown; empty for a plain parameter.
-    remedy
-        What makes it a plain parameter again.
-    """
-
-    path: str
-    parameter: Tensor
-    computed_by: str = ""
-    remedy: str = ""
+    path: str  # such as ``"blocks.0.weight"``
+    parameter: Tensor  # or the result if something computes it
+    computed_by: str = ""  # from other parameters, so that its distribution is unknown; empty for a plain parameter
+    remedy: str = ""  # what makes it plain again
 
     @property
     def layer(self) -> str:
@@ -209,24 +153,12 @@ class Weight:
 
 @dataclass(frozen=True)
 class Computed:
-    """A tensor computed from trained parameters alone.
+    """A tensor computed from trained parameters alone."""
 
-    Attributes
-    ----------
-    value
-        Its present value.
-    compute
-        Computes it from the values of the parameters.
-    weights
-        The parameters.
-    random
-        Whether they are embedding tables, drawn from N(0, 1), rather than parameters with their own values.
-    """
-
-    value: Any
-    compute: Callable[[Callable[[Weight], Tensor]], Tensor]
+    value: Any  # at present
+    compute: Callable[[Callable[[Weight], Tensor]], Tensor]  # from the values of the parameters
     weights: tuple[Weight, ...]
-    random: bool = False
+    random: bool = False  # they are embedding tables, drawn from N(0, 1), not parameters with their own values
 
 
 @dataclass(frozen=True)
@@ -239,3 +171,73 @@ def concrete(value: Any) -> Any:
     if isinstance(value, (Data, Computed)):
         return value.value
     return value.parameter if isinstance(value, Weight) else value
+
+
+_FIRST = -1_000_000  # labels of ranges count down from here, distinct from those of nodes and of the data
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A range of the channels of a source: the uncut source, its width, and the range."""
+
+    root: int
+    width: int
+    start: int
+    stop: int
+
+
+@dataclass
+class ChannelSources:
+    """Splits sources where channels are split, in every node that carries them.
+
+    Channel i of a node carries channel i of each of its sources: what mixes channels (a layer with weights) is a new source.
+    """
+
+    _ranges: dict[int, _Range] = field(default_factory=dict)
+    _cuts: int = 0
+
+    def part(self, info: list[Info], node: int, start: int, stop: int, width: int) -> frozenset[int]:
+        """Return the sources of a range of a node's channels; ``info`` is updated to name the split sources everywhere."""
+        kept: set[int] = set()
+        for root, labels in self._by_root(info[node].sources, width).items():
+            ranges = [self._ranges[label] for label in labels if label in self._ranges]
+            if root < 0 and not ranges:
+                kept |= labels  # the data: all parts depend on each other
+                continue
+            offset = min(piece.start for piece in ranges)
+            covered = max(piece.stop for piece in ranges) - offset
+            if sum(piece.stop - piece.start for piece in ranges) != width or covered != width:
+                kept |= labels  # overlapping parts of one source: it is unknown which channel is which
+                continue
+            for boundary in (offset + start, offset + stop):
+                self._cut(info, root, boundary)
+            kept |= {
+                label
+                for label, piece in self._ranges.items()
+                if piece.root == root and offset + start <= piece.start and piece.stop <= offset + stop
+            }
+        return frozenset(kept)
+
+    def _by_root(self, sources: frozenset[int], width: int) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {}
+        for label in sources:
+            if label not in self._ranges and label >= 0:
+                self._ranges[label] = _Range(label, width, 0, width)
+            known = self._ranges.get(label)
+            found.setdefault(label if known is None else known.root, set()).add(label)
+        return found
+
+    def _cut(self, info: list[Info], root: int, boundary: int) -> None:
+        """Replace the label whose range contains a boundary by two labels."""
+        for label, piece in list(self._ranges.items()):
+            if piece.root != root or not piece.start < boundary < piece.stop:
+                continue
+            del self._ranges[label]
+            halves = _FIRST - 2 * self._cuts, _FIRST - 2 * self._cuts - 1
+            self._cuts += 1
+            self._ranges[halves[0]] = replace(piece, stop=boundary)
+            self._ranges[halves[1]] = replace(piece, start=boundary)
+            for index, known in enumerate(info):
+                if label in known.sources:
+                    info[index] = replace(known, sources=(known.sources - {label}) | set(halves))
+            return

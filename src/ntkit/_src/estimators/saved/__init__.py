@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from ._described_module import build_described, describe_module
 from ._saved_model import SavedModel, load_model, read_model, save_model
+from ._tree import build_described, describe_module

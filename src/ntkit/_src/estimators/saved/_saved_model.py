@@ -34,15 +34,7 @@ _PROBES = 4
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The content of a model file.
-
-    Attributes
-    ----------
-    estimator
-        The fitted estimator.
-    notes
-        The notes stored with it.
-    """
+    """The content of a model file: the fitted estimator, and the notes stored with it."""
 
     estimator: BaseEstimator
     notes: Mapping[str, Any]

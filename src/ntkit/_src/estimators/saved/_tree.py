@@ -1,9 +1,10 @@
-"""Fitted objects as trees of plain values, with separate arrays; only the classes and functions listed here are restored."""
+"""Fitted objects and networks as trees of plain values; only the classes and functions listed here are restored."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,30 +16,16 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from torch import Tensor, nn
 
+from ntkit._src.common import restored_generator
 from ntkit._src.kernels import InfiniteWidthKernel, infinite_width
 from ntkit.errors import InputError
 
-from .._classifier import NTKClassifier
-from .._problem import Weighting
-from .._regressor import NTKRegressor
+from .._ntk_estimators import NTKClassifier, NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
-from ._described_module import build_described, describe_module
+from .._training_data import Weighting, kernel_of
 
-_CLASSES: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        ColumnTransformer,
-        FunctionTransformer,
-        MissingIndicator,
-        NTKClassifier,
-        NTKRegressor,
-        OneHotEncoder,
-        Pipeline,
-        SimpleImputer,
-        StandardScaler,
-        Weighting,
-    )
-}
+_PARTS = (ColumnTransformer, FunctionTransformer, MissingIndicator, OneHotEncoder, SimpleImputer, StandardScaler)
+_CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (NTKClassifier, NTKRegressor, Pipeline, Weighting, *_PARTS)}
 _FUNCTIONS = {one.__name__: one for one in (_as_floats, _as_strings, category_columns, number_columns)}
 _TYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32, "float": float, "object": object}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -53,13 +40,8 @@ class Encoder:
     """Turns a fitted object into a tree of JSON values; arrays are collected in ``arrays``.
 
     Lists and plain values are stored as such; anything else becomes an object whose first key says what it is. What no file
-    can hold, such as the user's own kernels, functions and classes, raises an :class:`InputError`.
-
-    Parameters
-    ----------
-    rows
-        A few inputs in the form that the kernel takes, shape (m, ...): a network is described only if the kernel of the network
-        built from the description has the same values there. None if there is no kernel.
+    can hold, such as the user's own kernels, functions and classes, raises an :class:`InputError`. A network is described only
+    if the kernel of the network built from the description has the same values at ``rows``, shape (m, ...).
     """
 
     def __init__(self, rows: Tensor | None) -> None:
@@ -138,16 +120,9 @@ class Encoder:
 
 
 class Decoder:
-    """Turns a tree back into the object.
+    """Turns a tree back into the object, with the network given if the file could not describe it.
 
     What :class:`Encoder` did not make raises a ValueError, KeyError or TypeError; a missing network an InputError.
-
-    Parameters
-    ----------
-    arrays
-        The arrays by name.
-    module
-        The network, if the file could not describe it.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], module: nn.Module | None) -> None:
@@ -197,5 +172,97 @@ def _kernel(entry: Mapping[str, Any], given: nn.Module | None) -> InfiniteWidthK
         )
     module = build_described(entry["layers"], "the model's network") if given is None else given
     w_std, b_std = entry["gains"]
-    limit = infinite_width(module, w_std=w_std, b_std=b_std, init=entry["init"])
-    return limit.ntk if entry["kernel"] == "ntk" else limit.nngp
+    return kernel_of(infinite_width(module, w_std=w_std, b_std=b_std, init=entry["init"]), entry["kernel"])
+
+
+_NOT_ARGUMENTS = ("self", "args", "kwargs", "device", "dtype", "inplace")
+
+
+def build_described(layers: Sequence[Mapping[str, Any]], where: str = "the description") -> nn.Sequential:
+    """Build a network from the description of its layers, in evaluation mode: a description has kernels, without dropout.
+
+    A layer is a mapping with ``layer``, the name of a class of ``torch.nn``, and its arguments by name. ``frozen = true`` freezes
+    its parameters; ``Sequential`` takes a nested list ``layers``. Messages call the description ``where``.
+
+    Examples
+    --------
+    >>> net = build_described([
+    ...     {"layer": "Linear", "in_features": 5, "out_features": 64}, {"layer": "ReLU"},
+    ...     {"layer": "Linear", "in_features": 64, "out_features": 1, "frozen": True},
+    ... ])
+    >>> net[2]
+    Linear(in_features=64, out_features=1, bias=True)
+    >>> describe_module(net)[1]
+    {'layer': 'ReLU'}
+    """
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or not layers:
+        raise InputError(f"{where} must list at least one layer. Got {layers!r:.60}.")
+    # torch draws initial weights from its global generator; building a network must not advance the user's.
+    with restored_generator():
+        made = [_layer(one, f"layer {number} of {where}") for number, one in enumerate(layers)]
+    return nn.Sequential(*made).eval()
+
+
+def describe_module(module: nn.Module) -> list[dict[str, Any]] | None:
+    """Describe a ``Sequential`` of layers of ``torch.nn`` as :func:`build_described` reads it; None if that is not possible."""
+    if type(module) is not nn.Sequential:
+        return None
+    found = [_described(layer) for layer in module]
+    return None if None in found else [entry for entry in found if entry is not None]
+
+
+def _layer(entry: Mapping[str, Any], where: str) -> nn.Module:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("layer"), str):
+        raise InputError(f'{where} must have a name, as in layer = "Linear". Got {entry!r:.60}.')
+    arguments = {key: _tuples(value) for key, value in entry.items() if key not in ("layer", "frozen")}
+    name = entry["layer"]
+    kind = getattr(nn, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__.startswith("torch.nn.modules")):
+        raise InputError(f"{where} must be a layer of torch.nn. Got {name!r}.")
+    try:
+        made = build_described(arguments.pop("layers", ()), where) if kind is nn.Sequential else kind(**arguments)
+    except (TypeError, ValueError, RuntimeError, AssertionError) as error:
+        if isinstance(error, InputError):
+            raise
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{where}, {name}, does not take these arguments: {text}") from error
+    return made.requires_grad_(False) if entry.get("frozen", False) else made
+
+
+def _described(layer: nn.Module) -> dict[str, Any] | None:
+    kind = type(layer)
+    if kind is nn.Sequential:
+        inner = describe_module(layer)
+        return None if inner is None else {"layer": "Sequential", "layers": inner}
+    if getattr(nn, kind.__name__, None) is not kind:
+        return None
+    entry: dict[str, Any] = {"layer": kind.__name__}
+    for name, parameter in inspect.signature(kind.__init__).parameters.items():
+        if name in _NOT_ARGUMENTS:
+            continue
+        value = getattr(layer, name, parameter.default)
+        if name == "bias":
+            value = value is not None and value is not False
+        if not _plain(value):
+            return None
+        if value != parameter.default:
+            entry[name] = list(value) if isinstance(value, tuple) else value
+    trained = {parameter.requires_grad for parameter in layer.parameters()}
+    if len(trained) > 1 or any(True for _ in layer.children()):
+        return None
+    if trained == {False}:
+        entry["frozen"] = True
+    return entry
+
+
+def _plain(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(_plain(one) for one in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _tuples(value: Any) -> Any:
+    """Return arrays of JSON and TOML as the tuples that torch's layers take."""
+    if isinstance(value, list) and not any(isinstance(one, Mapping) for one in value):
+        return tuple(_tuples(one) for one in value)
+    return value

@@ -15,17 +15,10 @@ from ntkit.errors import InputError
 
 @dataclass(frozen=True)
 class LabelLaw:
-    r"""n independent labels.
+    r"""n independent labels, ``binary`` if their classes are written -1 and +1, otherwise 0, ..., c - 1.
 
-    Attributes
-    ----------
-    probabilities
-        P(y_i = a), shape (n, c), float64.
-    functions
-        :math:`\varphi_{i\alpha}(a)` for :math:`\alpha = 0, \dots, c - 1`, shape (n, c, c), with :math:`\varphi_{i0} = 1` and
-        :math:`\mathrm{E}\, \varphi_{i\alpha} \varphi_{i\beta} = 1\{\alpha = \beta\}`.
-    binary
-        Whether the classes are written -1 and +1; otherwise 0, ..., c - 1.
+    ``probabilities`` are P(y_i = a), shape (n, c), float64; ``functions`` :math:`\varphi_{i\alpha}(a)`, shape (n, c, c), with
+    :math:`\varphi_{i0} = 1` and :math:`\mathrm{E}\, \varphi_{i\alpha} \varphi_{i\beta} = 1\{\alpha = \beta\}`.
     """
 
     probabilities: Tensor
@@ -109,9 +102,8 @@ def _orthonormal(table: Tensor) -> Tensor:
     start[:, 0] = 1
     root = table.sqrt()
     q, r = torch.linalg.qr(root[:, :, None] * start.expand(n, c, c))
-    signed = (
-        q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
-    )  # so that phi_0 is 1, and the next one increases with the class
+    # Signs so that phi_0 is 1, and the next one increases with the class.
+    signed = q * r.diagonal(dim1=1, dim2=2).sign()[:, None, :]
     functions: Tensor = (signed / root[:, :, None]).transpose(1, 2).contiguous()
     functions[:, 0, :] = 1
     return functions

@@ -118,29 +118,18 @@ def by_pairs(evaluate: Evaluator, law: LabelLaw, checks: int, tolerance: float |
             first[i] += block[1:, 0]
             first[j] += block[0, 1:]
             second[i, j], second[j, i] = block[1:, 1:], block[1:, 1:].transpose(0, 1)
-    _check_pairs(evaluate, law, mean, first, second, checks, tolerance)
-    levels = [
-        mean.square(),
-        first.square().sum((0, 1)),
-        0.5 * second.square().sum((0, 1, 2, 3)),
-        torch.zeros_like(mean),
-    ]
-    return {"mean": mean, "first": first, "second": second, "levels": torch.stack(levels)}
+    norms = mean.square(), first.square().sum((0, 1)), 0.5 * second.square().sum((0, 1, 2, 3)), torch.zeros_like(mean)
+    found = {"mean": mean, "first": first, "second": second, "levels": torch.stack(norms)}
+    _check_pairs(evaluate, law, found, checks, tolerance)
+    return found
 
 
-def _check_pairs(
-    evaluate: Evaluator,
-    law: LabelLaw,
-    mean: Tensor,
-    first: Tensor,
-    second: Tensor,
-    checks: int,
-    tolerance: float | None,
-) -> None:
+def _check_pairs(evaluate: Evaluator, law: LabelLaw, found: Found, checks: int, tolerance: float | None) -> None:
     # These vectors only test the assumption and enter no result: a fixed seed suffices.
     numbers = law.draw(checks, torch.Generator().manual_seed(law.size))
     values, design = evaluate(numbers), law.design(numbers)
-    rest = values - mean - torch.einsum("mia,ias->ms", design, first) - second_part(design, second)
+    linear = found["mean"] + torch.einsum("mia,ias->ms", design, found["first"])
+    rest = values - linear - second_part(design, found["second"])
     worst, scale = float(rest.abs().max()), float(values.abs().max())
     # Rounding of n^2 / 2 second differences, which add up like a random walk.
     allowed = (tolerance if tolerance is not None else max(1e-8, 100 * law.size * evaluate.eps)) * scale
@@ -167,28 +156,25 @@ def by_sampling(evaluate: Evaluator, law: LabelLaw, n_samples: int, generator: t
     rest = values - mean
     first = torch.einsum("mia,ms->ias", design, rest) / (count - 1)
     second = _moments(design, rest) / (count - 1)
-    spread = _moments(design.square(), rest.square()) / count - second.square()
+    squares = rest.square()
+    spread_first = torch.einsum("mia,ms->ias", design.square(), squares) / count - first.square()
+    spread_second = _moments(design.square(), squares) / count - second.square()
     found = {"mean": mean, "first": first, "second": second}
     found["mean_error"] = rest.std(0) / count**0.5
-    found["first_error"] = (torch.einsum("mia,ms->ias", design.square(), rest.square()) / count - first.square()).clamp(
-        min=0
-    )
-    found["first_error"] = (found["first_error"] / count).sqrt()
-    found["second_error"] = (spread.clamp(min=0) / count).sqrt()
+    found["first_error"] = (spread_first.clamp(min=0) / count).sqrt()
+    found["second_error"] = (spread_second.clamp(min=0) / count).sqrt()
     estimates, omitted = [], []
     unbiased = 1 - 2 / count + 2 / count**2
-    for data, weights, factor in zip(
-        (values, rest, rest), _weights(law, numbers), (1.0, unbiased, unbiased), strict=True
-    ):
+    factors = (1.0, unbiased, unbiased)
+    for data, weights, factor in zip((values, rest, rest), _weights(law, numbers), factors, strict=True):
         rows = data * (weights @ data) / factor
         total = rows.sum(0)
         estimates.append(total / (count * (count - 1)))
         omitted.append((total - 2 * rows) / ((count - 1) * (count - 2)))
-    variance = rest.square().sum(0) / (count - 1)
+    variance = squares.sum(0) / (count - 1)
     estimates.append(variance - estimates[1] - estimates[2])
-    omitted.append(
-        ((count - 1) * variance - rest.square() * count / (count - 1)) / (count - 2) - omitted[1] - omitted[2]
-    )
+    without = ((count - 1) * variance - squares * count / (count - 1)) / (count - 2)
+    omitted.append(without - omitted[1] - omitted[2])
     found["levels"] = torch.stack(estimates)
     found["levels_error"] = torch.stack([one.std(0, correction=0) * (count - 1) ** 0.5 for one in omitted])
     return found

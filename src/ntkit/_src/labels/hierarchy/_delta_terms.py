@@ -12,18 +12,8 @@ from ._neuron_terms import Contraction
 
 # Two inputs count as parallel if the squared sine of their angle is at most this: rounding leaves about 1e-15.
 PARALLEL = 1e-10
-
-# The training points share the neurons of a batch in this many groups, since the sum over the points averages anyway.
-SLICES = 8
-
-# Approximate number of entries of the largest array, so that it stays in the cache.
-ENTRIES = 2**18
-
-
-def normal_cdf(t: Tensor) -> Tensor:
-    """Return the standard normal distribution function."""
-    result: Tensor = torch.special.ndtr(t)
-    return result
+SLICES = 8  # groups of training points that share the neurons of a batch, since the sum over the points averages anyway
+ENTRIES = 2**18  # approximate number of entries of the largest array, so that it stays in the cache
 
 
 def reciprocal(values: Tensor) -> Tensor:
@@ -49,7 +39,7 @@ def _on_hyperplane(
     sign = moved.sign()
     tied = norms - cross * along <= PARALLEL * norms
     row, point = tied.nonzero(as_tuple=True)
-    uniform = normal_cdf(cross[row, point].sign()[:, None] * noise.expand(len(cross), -1)[row])
+    uniform: Tensor = torch.special.ndtr(cross[row, point].sign()[:, None] * noise.expand(len(cross), -1)[row])
     moved[row, :, point] = 0
     sign[row, :, point] = 2 * uniform - 1
     return moved, sign
@@ -137,9 +127,8 @@ def train_terms(c: Contraction, x1: Tensor, x2: Tensor, w: Tensor, noise: Tensor
         along = cross.repeat_interleave(size, 0)
         one, two = slice(n, n + n1), slice(n + n1, None)
         for slope, value in zip(slopes, values, strict=True):
-            total += (slope[:, one] * along[:, one]).T @ value[:, two] + value[:, one].T @ (
-                slope[:, two] * along[:, two]
-            )
+            slope = slope * along
+            total += slope[:, one].T @ value[:, two] + value[:, one].T @ slope[:, two]
     return total
 
 
@@ -182,31 +171,16 @@ def pair_terms(c: Contraction, x: Tensor, other: Tensor, w: Tensor, noise: Tenso
 
 @dataclass(frozen=True)
 class _Plane:
-    """The training points and the others, N in total, projected onto the hyperplane orthogonal to one input x.
+    """The training points and the others, N in total, projected onto the hyperplane orthogonal to one input x."""
 
-    Attributes
-    ----------
-    along
-        x . p / |x|^2, shape (N,).
-    slopes
-        Covariance of z_j and w . p given z = 0, over the variance of z_j given z = 0, shape (n, N).
-    weights
-        |x_j|^2 b_ij x . x_i times the density of z and z_j at zero, shape (n, n) for j and i.
-    parallel, side
-        Which points are parallel to x, and on which side they lie, shape (N,).
-    tied
-        The pairs j and p where p lies in the span of x and x_j, and there the shares of the noise of x and x_j in that of p.
-    expected
-        The part known in closed form, shape (n2,).
-    """
-
-    along: Tensor
-    slopes: Tensor
-    weights: Tensor
-    parallel: Tensor
-    side: Tensor
+    along: Tensor  # x . p / |x|^2, shape (N,)
+    slopes: Tensor  # covariance of z_j and w . p given z = 0, over the variance of z_j given z = 0, shape (n, N)
+    weights: Tensor  # |x_j|^2 b_ij x . x_i times the density of z and z_j at zero, shape (n, n) for j and i
+    parallel: Tensor  # which points are parallel to x, shape (N,)
+    side: Tensor  # on which side of x these lie, shape (N,)
+    # The pairs j and p where p lies in the span of x and x_j, and there the shares of the noise of x and x_j in that of p.
     tied: tuple[Tensor, Tensor, Tensor, Tensor]
-    expected: Tensor
+    expected: Tensor  # the part known in closed form, shape (n2,)
 
     @classmethod
     def of(cls, c: Contraction, cross: Tensor, norm: float, gram: Tensor, norms: Tensor) -> _Plane:
@@ -239,9 +213,8 @@ class _Plane:
     def sampled(self, z: tuple[Tensor, Tensor], pivot: Tensor, noise: Tensor) -> Tensor:
         """Return the mean difference between neurons orthogonal to x and x_j and the same orthogonal to x only, shape (n2,).
 
-        In signs, since E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite. ``z`` is w . p of the neurons of
-        each training point, for the training points and the others, (n, S, n) and (n, S, n2); ``pivot`` is w . x, shape
-        (n, S), and ``noise`` has shape (2, n, S).
+        In signs: E sigma' sigma' = 1/4 + E sign sign / 4 over a neuron and its opposite. ``z`` is w . p of each training point's
+        neurons, for training points and others, (n, S, n) and (n, S, n2); ``pivot`` is w . x, (n, S), ``noise`` (2, n, S).
         """
         n, count = pivot.shape
         own = z[0].diagonal(dim1=0, dim2=2).T - pivot * self.along[:n, None]

@@ -11,7 +11,7 @@ from numpy.polynomial import legendre
 from scipy.special import ive
 from torch import Tensor, nn
 
-from ntkit._src.common import Progress, check_integer, measuring
+from ntkit._src.common import Progress, check_integer, measuring, part_of
 from ntkit._src.dynamics import GradientFlow, flow_filter
 from ntkit._src.kernels import BYTE_BUDGET
 from ntkit._src.solvers import Spectrum, decompose
@@ -150,7 +150,7 @@ def finite_width_correction(
         one.check(x, x_test, trained=True)
         with torch.no_grad(), measuring(one.module):
             f0, f0_test = (None if centre or points is None else one(points)[:, 0] for points in (x, x_test))
-        step = None if progress is None else _later(progress, number, count)
+        step = part_of(progress, number, count)
         found.append(_corrected(source, x, y, x_test, t, f0, f0_test, nodes, step))
     leading, corrections = (
         torch.stack(parts).mean(0) for parts in zip(*((o.leading, o.correction) for o in found), strict=True)
@@ -195,29 +195,15 @@ def _corrected(
     return FiniteWidthCorrection(leading, torch.stack(rows).reshape(leading.shape))
 
 
-def _later(progress: Progress, number: int, count: int) -> Progress:
-    return lambda done, total: progress(number * total + done, count * total)
-
-
 @dataclass(frozen=True)
 class State:
-    r"""The correction at a time s, in the eigenbasis of H.
-
-    Attributes
-    ----------
-    outputs, summed
-        :math:`V^T f^{(1)}_s(X)` and :math:`V^T \int_0^s f^{(1)}(X)`, shape (n,).
-    driven
-        :math:`\int_0^s K^{(1)}_u(x_{test}, X)\, r_u\, du`, shape (n_test,).
-    fourth
-        :math:`\int_0^s r^T K_4 a` of all points and the training points, shape (n + n_test, n).
-    """
+    """The correction at a time s, in the eigenbasis V of H."""
 
     time: float
-    outputs: Tensor
-    summed: Tensor
-    driven: Tensor
-    fourth: Tensor
+    outputs: Tensor  # V^T f1_s(X), shape (n,)
+    summed: Tensor  # V^T int_0^s f1(X), shape (n,)
+    driven: Tensor  # int_0^s K1_u(x_test, X) r_u du, shape (n_test,)
+    fourth: Tensor  # int_0^s r^T K4 a of all points and the training points, shape (n + n_test, n)
 
 
 class KernelMotion:
@@ -291,10 +277,9 @@ class KernelMotion:
         )
 
     def _kernels(self, h: float) -> tuple[Tensor, Tensor]:
-        r"""Return the weights of a panel's nodes in the integrals of :math:`e^{-\lambda (h - s)}` and of its own integral.
+        r"""Return the weights of the nodes, shape (n, nodes), in the integrals of :math:`e^{-\lambda (h - s)}` and of that.
 
-        Both of shape (n, nodes), exact for polynomials however large :math:`\lambda h` is:
-        :math:`\int_{-1}^1 e^{-z(1-x)} P_l = 2 \sqrt{\pi / 2z}\, e^{-z} I_{l+1/2}(z)`.
+        Both are exact for polynomials: :math:`\int_{-1}^1 e^{-z(1-x)} P_l = 2 \sqrt{\pi / 2z}\, e^{-z} I_{l+1/2}(z)`.
         """
         z = (self.values.double() * h / 2).clamp_min(1e-12).cpu()[:, None]
         orders = torch.arange(len(self.nodes), dtype=torch.float64) + 0.5

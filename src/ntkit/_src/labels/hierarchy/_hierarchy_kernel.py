@@ -15,7 +15,8 @@ from ntkit._src.common import check_integer, measuring
 from ntkit._src.kernels import BYTE_BUDGET, Network
 from ntkit.errors import InputError
 
-from ._tangents import Tangents, check_weights, scalar_network
+from ._module_hierarchy import check_weights, scalar_network
+from ._tangents import Tangents
 
 
 def hierarchy_kernel(
@@ -111,13 +112,8 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 class HierarchyTerm:
     r"""A product of r factors :math:`\nabla^k f_p`, one for each point, summed over r - 1 weights that two factors share.
 
-    Points are vertices and shared weights are edges of a tree: each weight enters with a new point, whose factor shares
-    it with the factor whose derivative order was raised.
-
-    Attributes
-    ----------
-    raised
-        The factor raised when each point after the first was added, shape (r - 1,): ``raised[j] <= j``, from 0.
+    Points are vertices and shared weights are edges of a tree: each weight enters with a new point, whose factor shares it with
+    the factor whose derivative order was raised: ``raised[j] <= j``, from 0, for point j + 1.
     """
 
     raised: tuple[int, ...]
@@ -137,7 +133,8 @@ class HierarchyTerm:
         return max(len(weights) for weights in self.factors)
 
     def __str__(self) -> str:
-        letters = _weight_names(len(self.raised))
+        count = len(self.raised)
+        letters = [chr(ord("a") + number) if count <= 26 else f"a{number + 1}" for number in range(count)]
         parts = []
         for point, weights in enumerate(self.factors):
             power = "" if len(weights) == 1 else str(len(weights)).translate(_SUPERSCRIPTS)
@@ -261,10 +258,6 @@ def _straight(theta: Tensor, directions: list[Tensor]) -> list[Tensor]:
     for number, direction in enumerate(directions):
         frame[2**number] = direction
     return frame
-
-
-def _weight_names(count: int) -> list[str]:
-    return [chr(ord("a") + number) if count <= 26 else f"a{number + 1}" for number in range(count)]
 
 
 def _point_name(point: int) -> str:

@@ -12,9 +12,46 @@ from torch import Tensor, nn
 from ntkit._src.common import Kink, check_integer, check_module, check_tensor, find_kinks, measuring
 from ntkit._src.finite import monte_carlo
 from ntkit._src.kernels import BYTE_BUDGET, Empirical, Network
-from ntkit.errors import InputError
+from ntkit.errors import InputError, InputTypeError
 
-from ._tangents import Tangents, check_weights, scalar_network
+from ._tangents import Tangents
+
+
+def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
+    """Return one output of a module as a network, and refuse modules without a kernel."""
+    check_module(module)
+    if output is not None:
+        check_integer("output", output)
+    network = Network(module, 0 if output is None else output)
+    network.check(x1, x2, trained=True)
+    if output is None:
+        with torch.no_grad(), measuring(module):
+            values = module(x1[:1])
+        if values.numel() != 1:
+            raise InputError(
+                f"the tangent hierarchy is that of one output. The module has {values.numel()}. Write output=0, or another index."
+            )
+    kinds = {(p.dtype, p.device) for p in network.trained.values()}
+    if len(kinds) > 1:
+        raise InputError(f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}.")
+    return network
+
+
+def check_weights(name: str, value: object, shape: tuple[int, ...], like: Tensor) -> None:
+    """Refuse weights of the training points that are not a finite tensor of the shape, dtype and device."""
+    if not isinstance(value, Tensor):
+        raise InputTypeError(f"{name} must be a tensor of shape {shape}. Got {type(value).__name__}.")
+    if tuple(value.shape) != shape:
+        raise InputError(
+            f"{name} must have shape {shape}: one weight for each training point. Got {tuple(value.shape)}."
+        )
+    if value.dtype != like.dtype or value.device != like.device:
+        raise InputTypeError(
+            f"{name} must be {like.dtype} on {like.device}, like the network. Got {value.dtype} on {value.device}. "
+            f"Write {name}.to({like.dtype})."
+        )
+    if not bool(torch.isfinite(value).all()):
+        raise InputError(f"{name} must be finite. Got NaN or infinite values.")
 
 
 class HierarchySource(Protocol):
@@ -110,7 +147,9 @@ class ModuleHierarchy:
         self._module = copy.deepcopy(module)
         self._drawn = monte_carlo(module, n_samples, generator=generator) if n_samples else None
         first = next(self.networks())
-        self._tangents, self._kinks = Tangents(first, x_train, byte_budget), network_kinks(first, x_train)
+        self._tangents = Tangents(first, x_train, byte_budget)
+        parameters = {name: value.detach().clone().requires_grad_() for name, value in first.trained.items()}
+        self._kinks = find_kinks(lambda: first(x_train[:2], parameters))
 
     def networks(self) -> Iterator[Network]:
         """Yield the networks one after the other; each overwrites the one before."""
@@ -182,12 +221,6 @@ class ModuleHierarchy:
 
 # Random points of an elementwise function: wide enough that no clipping of interest is beyond them.
 _POINTS = torch.linspace(-4, 4, 65, dtype=torch.float64)
-
-
-def network_kinks(network: Network, x: Tensor) -> list[Kink]:
-    """Return the operations of a network that are not smooth in its trained parameters, run on two of the inputs x."""
-    parameters = {name: value.detach().clone().requires_grad_() for name, value in network.trained.items()}
-    return find_kinks(lambda: network(x[:2], parameters))
 
 
 def check_smooth(kinks: Sequence[Kink], order: int) -> None:

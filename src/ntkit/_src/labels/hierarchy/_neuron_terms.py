@@ -12,9 +12,7 @@ from torch.quasirandom import SobolEngine
 
 # Maximum number of principal directions with quasi-random weights: the integrand hardly varies along later ones.
 DIRECTIONS = 64
-
-# Binary digits of a Sobol point.
-BITS = 30
+BITS = 30  # binary digits of a Sobol point
 
 
 class Neurons:
@@ -56,17 +54,13 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Contraction:
-    """The training points x, shape (n, d), and the weights that K4 is contracted with.
-
-    ``u`` and ``v``, shape (Q, n), go with the third and fourth input of K4; ``gram`` is x_i . x_j and ``b`` sum_q u_qi v_qj,
-    both of shape (n, n).
-    """
+    """The training points x, shape (n, d), and the weights that K4 is contracted with."""
 
     x: Tensor
-    gram: Tensor
-    u: Tensor
-    v: Tensor
-    b: Tensor
+    gram: Tensor  # x_i . x_j, shape (n, n)
+    u: Tensor  # of the third input of K4, shape (Q, n)
+    v: Tensor  # of the fourth
+    b: Tensor  # sum_q u_qi v_qj, shape (n, n)
 
     @classmethod
     def of(cls, x: Tensor, u: Tensor, v: Tensor) -> Contraction:
@@ -84,26 +78,16 @@ def derivatives(function: Function, z: Tensor, order: int) -> tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class _Side:
-    """What the terms need for one batch of inputs x, each of shape (inputs, S).
+    """What the terms need for one batch of inputs x, each of shape (inputs, S) unless stated."""
 
-    Attributes
-    ----------
-    s
-        sigma and its derivatives at w . x: two of them for a function with a kink, four for a smooth one.
-    au, av
-        alpha_u = sum_i u_i sigma'(z_i) x . x_i of each pair of weights, shape (Q, inputs, S), and alpha_v.
-    svau, suav
-        sum_q s_v alpha_u and sum_q s_u alpha_v.
-    r
-        sum_q x . r_uv, r_uv = sum_i u_i sigma''(z_i) (x_i . p_v) x_i; zeros for a function with a kink.
-    """
-
-    s: tuple[Tensor, ...]
-    au: Tensor
-    av: Tensor
-    svau: Tensor
-    suav: Tensor
-    r: Tensor
+    s: tuple[
+        Tensor, ...
+    ]  # sigma and its derivatives at w . x: two of them for a function with a kink, four for a smooth one
+    au: Tensor  # alpha_u = sum_i u_i sigma'(z_i) x . x_i of each pair of weights, shape (Q, inputs, S)
+    av: Tensor  # alpha_v
+    svau: Tensor  # sum_q s_v alpha_u
+    suav: Tensor  # sum_q s_u alpha_v
+    r: Tensor  # sum_q x . r_uv, r_uv = sum_i u_i sigma''(z_i) (x_i . p_v) x_i; zeros for a function with a kink
 
     def with_value(self, a2: Tensor) -> Tensor:
         """Return the factor of sigma(z') of the other input."""
@@ -146,14 +130,8 @@ def fourth_of_neurons(
         gram = x @ c.x.T
         au = torch.stack([gram @ (u[:, None] * s[1]) for u in c.u])
         av = torch.stack([gram @ (v[:, None] * s[1]) for v in c.v])
-        return _Side(
-            derivatives(function, x @ w, order),
-            au,
-            av,
-            (sv[:, None] * au).sum(0),
-            (su[:, None] * av).sum(0),
-            gram @ curved,
-        )
+        svau, suav = (sv[:, None] * au).sum(0), (su[:, None] * av).sum(0)
+        return _Side(derivatives(function, x @ w, order), au, av, svau, suav, gram @ curved)
 
     one = side(x1)
     two = one if x2 is x1 else side(x2)

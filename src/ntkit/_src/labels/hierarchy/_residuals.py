@@ -9,22 +9,11 @@ import torch
 from torch import Tensor
 
 from ntkit._src.common import check_number
+from ntkit._src.dynamics import flow_filter
 from ntkit.errors import SingularKernelError
 
-# Singular values of the weights below this fraction of the largest are left out.
-RANK_TOLERANCE = 1e-13
-
-# Terms of the Taylor series in a + b <= 1: the next is below 1e-26.
-SERIES_TERMS = 24
-
-
-def single_integral(d: Tensor, t: float) -> Tensor:
-    """Return int_0^t e^(-s d) ds = (1 - e^(-t d)) / d for d >= 0, elementwise; 1 / d at t = infinity."""
-    if math.isinf(t):
-        return 1 / d
-    x = t * d
-    small = x < 1e-8
-    return t * torch.where(small, 1 - x / 2, -torch.expm1(-x) / torch.where(small, 1, x))
+RANK_TOLERANCE = 1e-13  # singular values of the weights below this fraction of the largest are left out
+SERIES_TERMS = 24  # of the Taylor series in a + b <= 1: the next is below 1e-26
 
 
 def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:
@@ -39,7 +28,7 @@ def double_integral(d1: Tensor, d2: Tensor, t: float) -> Tensor:
     a, total = t * d1, t * (d1 + d2)
     small = total <= 1
     large = torch.where(small, 1, total)
-    closed = (single_integral(a, 1.0) - torch.exp(-a) * single_integral(t * d2, 1.0)) / large
+    closed = (flow_filter(a, 1.0) - torch.exp(-a) * flow_filter(t * d2, 1.0)) / large
     a, c = torch.where(small, a, 0), torch.where(small, total, 0)
     power, h = torch.ones_like(c), torch.ones_like(c)  # a^k and h_k(a, c) = c h_(k-1) + a^k
     series = h / 2
@@ -55,13 +44,11 @@ class Residuals:
     """The residuals y - h_t = e^(-t H) y of kernel gradient flow from h_0 = 0, in the eigenvectors of H = E K2.
 
     Time is that of gradient flow of the summed loss, sum_i (h(x_i) - y_i)^2 / 2, as in :class:`ntkit.GradientFlow`.
-    ``values`` are the eigenvalues of H (the ridge added), shape (n,), positive, ``vectors`` its eigenvectors, columns, shape
-    (n, n), and ``y`` the targets in the eigenvectors, shape (n,).
     """
 
-    values: Tensor
-    vectors: Tensor
-    y: Tensor
+    values: Tensor  # eigenvalues of H, the ridge added, shape (n,), positive
+    vectors: Tensor  # its eigenvectors, columns, shape (n, n)
+    y: Tensor  # the targets in the eigenvectors, shape (n,)
 
     @classmethod
     def of(cls, gram: Tensor, y: Tensor, ridge: float) -> Residuals:
@@ -79,7 +66,7 @@ class Residuals:
 
     def first(self, t: float) -> Tensor:
         """Return u of the K3 term of Proposition A.2, H^-1 (1 - e^(-t H)) y, shape (n,)."""
-        return self.vectors @ (single_integral(self.values, t) * self.y)
+        return self.vectors @ (flow_filter(self.values, t) * self.y)
 
     def second(self, t: float) -> tuple[Tensor, Tensor]:
         r"""Return u and v, shape (Q, n), with the K4 term of Proposition A.2 equal to sum_q sum_ij u_qi v_qj K4(x, x', x_i, x_j).

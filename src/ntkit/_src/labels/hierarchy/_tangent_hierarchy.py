@@ -143,10 +143,8 @@ class TangentHierarchy(Kernel):
         if n_samples is not None:
             check_integer("n_samples", n_samples, 64 if module is None else 0)
         self.activation, self.module, self.width = activation, module, check_integer("width", width, 1)
-        self.rtol, self.max_samples = (
-            check_number("rtol", rtol, positive=True),
-            check_integer("max_samples", max_samples, 64),
-        )
+        self.rtol = check_number("rtol", rtol, positive=True)
+        self.max_samples = check_integer("max_samples", max_samples, 64)
         self.n_samples, self.linear_term, self.generator = n_samples, linear_term, generator
         self.time, self.ridge = check_time(time), check_ridge(ridge)
         self._residuals: Residuals | None = None

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from ntkit._src.common import Elementary, check_integer, check_module, measuring, mirror_upper, plain_attention
+from ntkit._src.common import Elementary, mirror_upper, plain_attention, row_blocks
 from ntkit._src.kernels import BYTE_BUDGET, Network
-from ntkit.errors import InputError, InputTypeError
 
 Frame = Sequence[Tensor]
 r"""Parameter vectors by bit mask: entry 0 is theta; entry S is :math:`V_{S - i} g_i` with i the lowest bit of S.
@@ -25,52 +24,10 @@ the entries are constants, so only the network itself is differentiated more tha
 """
 
 
-def scalar_network(module: nn.Module, output: int | None, x1: Tensor, x2: Tensor | None = None) -> Network:
-    """Return one output of a module as a network, and refuse modules without a kernel."""
-    check_module(module)
-    if output is not None:
-        check_integer("output", output)
-    network = Network(module, 0 if output is None else output)
-    network.check(x1, x2, trained=True)
-    if output is None:
-        with torch.no_grad(), measuring(module):
-            values = module(x1[:1])
-        if values.numel() != 1:
-            raise InputError(
-                f"the tangent hierarchy is that of one output. The module has {values.numel()}. Write output=0, or another index."
-            )
-    kinds = {(p.dtype, p.device) for p in network.trained.values()}
-    if len(kinds) > 1:
-        raise InputError(f"the trained parameters must have the same dtype and device. Got {sorted(map(str, kinds))}.")
-    return network
-
-
-def check_weights(name: str, value: object, shape: tuple[int, ...], like: Tensor) -> None:
-    """Refuse weights of the training points that are not a finite tensor of the shape, dtype and device."""
-    if not isinstance(value, Tensor):
-        raise InputTypeError(f"{name} must be a tensor of shape {shape}. Got {type(value).__name__}.")
-    if tuple(value.shape) != shape:
-        raise InputError(
-            f"{name} must have shape {shape}: one weight for each training point. Got {tuple(value.shape)}."
-        )
-    if value.dtype != like.dtype or value.device != like.device:
-        raise InputTypeError(
-            f"{name} must be {like.dtype} on {like.device}, like the network. Got {value.dtype} on {value.device}. "
-            f"Write {name}.to({like.dtype})."
-        )
-    if not bool(torch.isfinite(value).all()):
-        raise InputError(f"{name} must be finite. Got NaN or infinite values.")
-
-
 class Tangents:
-    """A network with one output as a function of one parameter vector, and its gradients' derivatives along vector fields.
+    """A network with one output as a function of one parameter vector ``theta``, shape (P,), and its gradients' derivatives.
 
-    Attributes
-    ----------
-    theta
-        The trained parameters, shape (P,).
-    x
-        The inputs whose gradients form the vector fields, shape (n, ...).
+    They are taken along vector fields formed by the gradients at the inputs ``x``, shape (n, ...).
     """
 
     def __init__(self, network: Network, x: Tensor, byte_budget: int = BYTE_BUDGET) -> None:
@@ -103,13 +60,14 @@ class Tangents:
         for mask in range(1, 2 ** len(vectors)):
             rest = mask & (mask - 1)
             lowest = (mask ^ rest).bit_length() - 1
-            frame.append(self.pull(vectors[lowest], self.x, _within(frame, rest)))
+            within = [frame[part] for part in range(rest + 1) if part & rest == part]  # the frame of the other vectors
+            frame.append(self.pull(vectors[lowest], self.x, within))
         return frame
 
     def pull(self, u: Tensor, x: Tensor, frame: Frame) -> Tensor:
         r"""Return :math:`\sum_i u_i V_k \cdots V_1 \nabla f(x_i)`, shape (P,)."""
         total = torch.zeros_like(self.theta)
-        for rows in _slices(len(x), self._rows_at_once(0, len(frame))):
+        for rows in row_blocks(len(x), self._rows_at_once(0, len(frame))):
             with _differentiable():
                 weighted = grad(lambda theta, rows=rows: u[rows] @ self.outputs(theta, x[rows]))
                 total += _derivatives(weighted, frame)[-1]
@@ -135,19 +93,16 @@ class Tangents:
         total = self.theta.new_zeros(len(x1), len(x1 if x2 is None else x2))
         for frames in self._frames(fields):
             few = self._rows_at_once(16 * len(frames[0]), len(frames[0]))
-            for rows in _slices(len(x1), 8 * few):
+            for rows in row_blocks(len(x1), 8 * few):
                 for frame in frames:
                     self._add(total, x1, rows, x2, frame, few)
         return total if x2 is not None else mirror_upper(total.mT).mT
 
     def _add(self, total: Tensor, x1: Tensor, rows1: slice, x2: Tensor | None, frame: Frame, few: int) -> None:
-        """Add some rows of the kernel, or the part of them that is not above the diagonal's blocks.
-
-        Many rows are held while the others pass by a few at a time, so that each is computed as few times as possible.
-        """
+        """Add some rows of the kernel, or their part left of and on the diagonal: they are held while others pass by."""
         held = self._held(x1[rows1], frame, few)
         other = x1 if x2 is None else x2
-        for rows2 in _slices(rows1.start if x2 is None else len(other), few):
+        for rows2 in row_blocks(rows1.start if x2 is None else len(other), few):
             _add_products(total[rows1, rows2], held, self.rows(other[rows2], frame))
         if x2 is None:
             _add_products(total[rows1, rows1], held, held)
@@ -156,7 +111,7 @@ class Tangents:
         """Return the diagonal of ``gram(x, None, fields)``, shape (n,)."""
         total = self.theta.new_zeros(len(x))
         for frames in self._frames(fields):
-            for rows in _slices(len(x), self._rows_at_once(4 * len(frames[0]), len(frames[0]))):
+            for rows in row_blocks(len(x), self._rows_at_once(4 * len(frames[0]), len(frames[0]))):
                 for frame in frames:
                     parts = self.rows(x[rows], frame)
                     total[rows] += sum((a * b).sum(1) for a, b in zip(parts, reversed(parts), strict=True))
@@ -165,7 +120,7 @@ class Tangents:
     def _held(self, x: Tensor, frame: Frame, few: int) -> Tensor:
         """Return ``rows(x, frame)`` in one tensor, shape (2^k, n, P), computed a few rows at a time."""
         held = self.theta.new_empty(len(frame), len(x), len(self.theta))
-        for rows in _slices(len(x), few):
+        for rows in row_blocks(len(x), few):
             for part, found in zip(held, self.rows(x[rows], frame), strict=True):
                 part[rows] = found
         return held
@@ -173,7 +128,7 @@ class Tangents:
     def _frames(self, fields: Sequence[Sequence[Tensor]]) -> Iterator[list[list[Tensor]]]:
         """Yield the frames of the fields, as many at a time as a quarter of the budget holds."""
         size = 2 ** len(fields[0]) * self.theta.numel() * self.theta.element_size()
-        for part in _slices(len(fields), max(1, self.byte_budget // (4 * size))):
+        for part in row_blocks(len(fields), max(1, self.byte_budget // (4 * size))):
             yield [self.frame(vectors) for vectors in fields[part]]
 
     def _gradient(self, theta: Tensor, row: Tensor) -> Tensor:
@@ -181,10 +136,7 @@ class Tangents:
         return found
 
     def _agrees(self, found: Tensor, x: Tensor, frame: Frame) -> bool:
-        """Compare a random combination with derivatives without vmap, once for each number of rows and derivatives.
-
-        Batching rules of vmap can be silently wrong for some numbers of rows.
-        """
+        """Compare once for each shape with derivatives without vmap, which may be silently wrong for some numbers of rows."""
         key = (len(x), len(frame))
         if key in self._compared:
             return True
@@ -235,15 +187,6 @@ def _derivatives(function: Callable[[Tensor], Tensor], frame: Frame) -> list[Ten
     half = len(frame) // 2
     found = jvp(lambda *low: _derivatives(function, low), tuple(frame[:half]), tuple(frame[half:]))
     return [*found[0], *found[1]]
-
-
-def _within(frame: Frame, mask: int) -> list[Tensor]:
-    """Return the entries whose masks are subsets of a given one: the frame of its vectors alone."""
-    return [frame[part] for part in range(mask + 1) if part & mask == part]
-
-
-def _slices(n: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,22 +21,10 @@ from ._delta_terms import input_terms, pair_terms, train_terms
 from ._module_hierarchy import check_smooth_function
 from ._neuron_terms import Contraction, Function, Neurons, fourth_of_neurons
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "erf": torch.erf,
-    "gelu": F.gelu,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "sin": torch.sin,
-    "softplus": F.softplus,
-    "tanh": torch.tanh,
-}
-
-# Independent batches of neurons. Their spread gives the standard error, itself known to about a fifth.
-BATCHES = 16
-
-# Approximate number of entries of the largest array.
-CHUNK = 2**24
+_NAMED: tuple[Any, ...] = (F.relu, torch.erf, F.gelu, torch.sigmoid, F.silu, torch.sin, F.softplus, torch.tanh)
+ACTIVATIONS: dict[str, Function] = {function.__name__: function for function in _NAMED}
+BATCHES = 16  # independent batches of neurons, whose spread gives the standard error, itself known to about a fifth
+CHUNK = 2**24  # approximate number of entries of the largest array
 
 
 class TwoLayerHierarchy:
@@ -87,7 +76,8 @@ class TwoLayerHierarchy:
         self.x_train, self.width, self.n_samples = x_train, width, n_samples
         self.smooth = activation != "relu"
         self._seed = int(torch.randint(2**40, (), generator=generator))
-        self._ntk = _tangent_kernel(self.function, isinstance(activation, str), x_train.shape[1])
+        known = isinstance(activation, str)
+        self._ntk: Kernel = infinite_width(_TwoLayer(self.function, known, x_train.shape[1]), w_std=1.0).ntk
 
     def second(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
         """Return E K2(x1_a, x2_b), shape (n1, n2)."""
@@ -151,9 +141,8 @@ class TwoLayerHierarchy:
     def _pair_neurons(self, neurons: Neurons, c: Contraction, points: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Draw what :func:`pair_terms` needs, as many batches at a time as fit into memory."""
         n, d = c.x.shape
-        each = 2 ** int(
-            math.log2(max(1, 2 * self._each // n))
-        )  # a power of two, so that each point's run is evenly spread
+        # A power of two, so that each point's run is evenly spread.
+        each = 2 ** int(math.log2(max(1, 2 * self._each // n)))
         group = max(1, min(BATCHES, CHUNK // (n * each * (d + n + 2 * points))))
         for start in range(0, BATCHES, group):
             drawn = [neurons.draw(n * each, 2) for _ in range(min(group, BATCHES - start))]
@@ -205,32 +194,17 @@ class _TwoLayer(nn.Module):
         return result
 
 
-def _tangent_kernel(function: Function, known: bool, d: int) -> Kernel:
-    return infinite_width(_TwoLayer(function, known, d), w_std=1.0).ntk
-
-
-# Neurons of the first attempt.
-FIRST = 2048
-
-# Maximum number of training points at which the error is measured.
-PROBES = 32
-
-# Safety factor on the number of neurons, which assumes that the error falls with its square root.
-MARGIN = 1.2
+FIRST = 2048  # neurons of the first attempt
+PROBES = 32  # maximum number of training points at which the error is measured
+MARGIN = 1.2  # safety factor on the number of neurons, which assumes that the error falls with its square root
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How accurately a label part is known from random neurons.
+    """How accurately a label part is known from ``n_samples`` random neurons.
 
-    Attributes
-    ----------
-    error
-        The largest standard error over the largest entry of the label part, on (at most 32 of) the training points.
-    n_samples
-        The number of random neurons.
-    rtol
-        The requested error; None if the number of neurons was given instead.
+    ``error`` is the largest standard error over the largest entry of the label part, on (at most 32 of) the training points, and
+    ``rtol`` the requested one; None if the number of neurons was given instead.
     """
 
     error: float

@@ -37,21 +37,13 @@ class PairFeatures:
     A zero vector is orthogonal to everything: cosine 0, angle pi/2, sine 1. A constant vector correlates with nothing: 0.
     If m is zero the RBF is 1. Cosines within :math:`4 \sqrt d` rounding errors of 1 or -1 are set to these: the angle, the
     square root of the difference, would be pure rounding.
-
-    Attributes
-    ----------
-    mean_square, component_mean_square
-        m of the inputs, and of the projected ones.
-    center, axes
-        With principal components: the mean of the training inputs, shape (d,), and the directions, shape (d, 5) or narrower
-        if d or n is smaller. The features of the projected inputs then follow, all except the base kernel, which
-        is defined only on whole inputs. The largest entry of each direction is positive.
     """
 
-    mean_square: float
-    center: Tensor | None = None
-    axes: Tensor | None = None
-    component_mean_square: float = 0.0
+    mean_square: float  # m of the inputs
+    # With principal components, whose features follow (all except the base kernel, which is defined only on whole inputs):
+    center: Tensor | None = None  # the mean of the training inputs, shape (d,)
+    axes: Tensor | None = None  # shape (d, 5) or narrower if d or n is smaller; the largest entry of each is positive
+    component_mean_square: float = 0.0  # m of the projected inputs
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,10 +84,7 @@ class PairFeatures:
 
 
 def tiles(pairs: Pairs, entries: int) -> list[Tile]:
-    """Cut the pairs into tiles of a given number of entries, at least one row each.
-
-    If ``pairs.x2`` is None, only the part on and right of the diagonal: rows i to j with columns i to the end.
-    """
+    """Cut the pairs into tiles of so many entries, a row at least; without ``pairs.x2`` only on and right of the diagonal."""
     n1, n2 = pairs.k.shape
     found, start = [], 0
     while start < n1:

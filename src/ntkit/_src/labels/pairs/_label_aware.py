@@ -23,8 +23,7 @@ from ntkit._src.kernels import Kernel
 from ntkit._src.solvers import check_gram, check_ridge
 from ntkit.errors import InputError, InputTypeError, NotFittedError
 
-from ._kernel_regression import KernelRegression
-from ._pair_regression import PairRegression
+from ._pair_regression import KernelRegression, PairRegression
 from ._pairs import PairEstimator, Pairs
 from ._strength import StrengthSearch, choose_strength, mean_ratio
 
@@ -34,15 +33,7 @@ _ROUNDING = 10.0
 
 @dataclass(frozen=True)
 class Definiteness:
-    """The ends of the spectrum of a Gram matrix.
-
-    Attributes
-    ----------
-    smallest, largest
-        Its smallest and its largest eigenvalue.
-    negative
-        The number of eigenvalues that are negative by more than rounding.
-    """
+    """The smallest and largest eigenvalue of a Gram matrix, and how many are negative by more than rounding."""
 
     smallest: float
     largest: float
@@ -52,8 +43,7 @@ class Definiteness:
 def definiteness(gram: Tensor) -> Definiteness:
     """Find the smallest eigenvalue of a Gram matrix, shape (n, n), in float64, and how many are negative.
 
-    All eigenvalues are computed, which costs as much as about four factorisations. Iterations that find only the smallest
-    take as long, because the low end of a kernel's spectrum is crowded.
+    All are computed: iterations for the smallest take as long, because the low end of a kernel's spectrum is crowded.
     """
     matrix = check_gram(gram).detach()
     values = torch.linalg.eigvalsh(matrix.double())

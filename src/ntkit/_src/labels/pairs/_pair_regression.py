@@ -1,9 +1,9 @@
-"""Linear regression of "same class?" on pair features, over all pairs without holding them."""
+"""Regression of "same class?" over all pairs without holding them: on pair features, or on the base kernel itself."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import SERIAL_ENTRIES, mirror_rows, on_threads, serial_product
+from ntkit._src.solvers import solve
 from ntkit.errors import InputError
 
 from ._features import PairFeatures, Tile, fit_features, tiles
@@ -37,25 +38,14 @@ class PairRegression:
     by less than :math:`\varepsilon^{2/3}` (:math:`\varepsilon` the machine epsilon of the inputs) are not used: among the
     remaining solutions, the one with the smallest coefficients is taken. ``solver="fjlt"`` is the sketch of the paper
     (:class:`Sketch`), with a relative error of about eps.
-
-    Attributes
-    ----------
-    features
-        The features, with the statistics of the training inputs that they use.
-    means, coefficients
-        Mean and coefficient of each feature, shape (p,), float64; ``target_mean`` is that of the targets.
-    r_squared
-        The fraction of the targets' variance that is explained; with ``solver="fjlt"``, that of the sketched system.
-    rank
-        Number of directions of the features in use, at most p.
     """
 
     features: PairFeatures
-    means: Tensor
-    coefficients: Tensor
+    means: Tensor  # of each feature, shape (p,), float64
+    coefficients: Tensor  # of each feature, shape (p,), float64
     target_mean: float
-    r_squared: float
-    rank: int
+    r_squared: float  # the fraction of the targets' variance that is explained; for "fjlt" that of the sketched system
+    rank: int  # number of directions of the features in use, at most p
 
     def __init__(
         self, components: bool, solver: str = "exact", eps: float = 0.1, generator: torch.Generator | None = None
@@ -73,12 +63,6 @@ class PairRegression:
             def design(tile: Tile) -> Tensor:
                 return _design(features(tile), serial_product(labels[tile[0]], labels[tile[1]]))
 
-            def triangle(own: list[Tile]) -> Tensor:
-                part = Triangle(width)
-                for tile in own:
-                    part.add(design(tile))
-                return part.value
-
             if self._solver == "fjlt":
                 rows = len(labels) * (len(labels) + 1) // 2
                 sketch = Sketch(sketch_size(width, self._eps), width, rows, self._generator)
@@ -87,7 +71,8 @@ class PairRegression:
                 found = [sketch.value]
             else:
                 count = torch.get_num_threads()
-                found = on_threads(triangle, [parts[number::count] for number in range(min(count, len(parts)))])
+                shares = [parts[number::count] for number in range(min(count, len(parts)))]
+                found = on_threads(lambda own: triangle_of(width, map(design, own)), shares)
             self._solve(torch.linalg.qr(torch.cat(found), mode="r").R, torch.finfo(pairs.k.dtype).eps ** (2 / 3))
         return self
 
@@ -126,27 +111,18 @@ class PairRegression:
         return out
 
 
-@dataclass
-class Triangle:
-    """The triangle R of A = Q R, for a matrix A that comes in blocks of rows."""
-
-    width: int
-
-    def __post_init__(self) -> None:
-        self.value = torch.zeros(self.width, self.width, dtype=torch.float64)
-
-    def add(self, block: Tensor) -> None:
-        """Add rows of A, given as columns: shape (p, m), float64, on the CPU; they are overwritten."""
+def triangle_of(width: int, blocks: Iterable[Tensor]) -> Tensor:
+    """Return R of A = Q R, for rows of A in blocks, given as columns: shape (width, m), float64, on the CPU; overwritten."""
+    value = np.zeros((width, width))
+    for block in blocks:
         triangles = [_orthogonalise(part.numpy()) for part in block.split(_BLOCK_ROWS, dim=1)]
-        self.value = torch.from_numpy(_orthogonalise(np.hstack([self.value.numpy().T, *(one.T for one in triangles)])))
+        value = _orthogonalise(np.hstack([value.T, *(one.T for one in triangles)]))
+    return torch.from_numpy(value)
 
 
 def _orthogonalise(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return R of A = Q R by modified Gram-Schmidt; A is given by its columns as rows and overwritten with those of Q.
-
-    Its R is as accurate as Householder's. LAPACK would start its own threads for each block.
-    """
-    triangle = np.zeros((len(columns), len(columns)))
+    """Return R of A = Q R by modified Gram-Schmidt, as accurate as Householder's; the columns of A, given as rows, become Q's."""
+    triangle = np.zeros((len(columns), len(columns)))  # LAPACK would start its own threads for each block
     for index, column in enumerate(columns):
         size = triangle[index, index] = np.sqrt(np.einsum("i,i", column, column))
         if size > 0:
@@ -159,15 +135,12 @@ def _orthogonalise(columns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _design(features: list[Tensor], targets: Tensor) -> Tensor:
-    """Return the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU.
-
-    Pairs right of the square on the diagonal also represent their mirror images.
-    """
+    """Return the columns (1, features, target) of a tile as rows, shape (p + 2, pairs), float64 on the CPU."""
     design = np.empty((len(features) + 2, *targets.shape))
     design[0] = 1
     for row, values in zip(design[1:], (*features, targets), strict=True):
         row[:] = values.cpu().numpy()
-    design[:, :, targets.shape[0] :] *= 2**0.5
+    design[:, :, targets.shape[0] :] *= 2**0.5  # right of the square on the diagonal: their mirror images too
     return torch.from_numpy(design.reshape(len(design), -1))
 
 
@@ -183,10 +156,7 @@ _LONGEST_BLOCK = 2**14
 
 
 def walsh_hadamard(x: Tensor) -> Tensor:
-    r"""Multiply the last dimension, a power of two m, by the matrix :math:`H_{ij} = (-1)^{\langle i, j \rangle}/\sqrt m`.
-
-    :math:`\langle i, j \rangle` is the inner product of the bits of i and j; this takes m log m additions.
-    """
+    r"""Multiply the last dimension, a power of two m, by :math:`H_{ij} = (-1)^{\langle i, j \rangle}/\sqrt m`, i, j in bits."""
     length = x.shape[-1]
     if length < 1 or length & (length - 1):
         raise InputError(
@@ -239,3 +209,81 @@ class Sketch:
         normal = torch.randn(entries, dtype=torch.float64, generator=self._generator)
         weights = normal / (self._density * self._rows) ** 0.5
         self.value.index_add_(0, places, (mixed[:, sources] * weights).T)
+
+
+_BLOCK_ENTRIES = 2**20
+
+
+class KernelRegression:
+    r"""KR-V1 or KR-V2, the normalised similarity of Chen, He and Su (2020, D.3), a function of :math:`\varphi = K(x, x')` alone.
+
+    .. math:: Z(\varphi) = \sum_{i,j} w_{ij}\, \psi(\varphi, K_{ij}), \qquad
+              \psi(\varphi, \varphi') = \frac{B - (\varphi - \varphi')^2}{n^2 B - \sum_{s,t} (\varphi - K_{st})^2},
+              \qquad B = (\max K - \min K)^2
+
+    over all ordered training pairs, i = j included, with :math:`w_{ij}` the targets (V1), or :math:`(v v^T)_{ij}` with
+    :math:`v = K^{-1} Y` and Y the label matrix (``inverse``, V2). With :math:`u = (\varphi - \bar K)/\sqrt B` and
+    :math:`c_{ij} = (K_{ij} - \bar K)/\sqrt B`,
+
+    .. math:: Z = \frac{S_0 (1 - u^2) + 2 u S_1 - S_2}{n^2 (1 - u^2 + 2 u \mu_1 - \mu_2)}, \qquad
+              S_k = \sum_{i,j} w_{ij} c_{ij}^k, \quad \mu_k = \frac{1}{n^2} \sum_{i,j} c_{ij}^k,
+
+    so it takes O(1) per pair, and nothing large cancels: :math:`\mu_1` is zero up to rounding, :math:`\mu_2` the variance.
+
+    On the range of the training pairs every weight :math:`\psi` is nonnegative and they sum to one: V1 is a weighted mean of
+    targets, and the denominator is at least :math:`n^2 \min(\max K - \bar K, \bar K - \min K)/\sqrt B > 0`. Beyond, weights turn
+    negative, and at :math:`|\varphi - \bar K| = \sqrt{B (1 - \mu_2)}` Z has a pole, just outside the range if only the diagonal
+    is far from the mean. A test pair can fall there, if only because an input is longer, so :math:`\varphi` is clipped to
+    the range. If K is the same for all training pairs, none is more similar than another: Z is the mean weight.
+    """
+
+    low: float
+    high: float
+    mean: float
+    sums: tuple[float, float, float]  # S_0, S_1, S_2
+    offset: float  # mu_1
+    variance: float  # mu_2
+    pairs: int
+
+    def __init__(self, inverse: bool, ridge: float = 0.0) -> None:
+        self._inverse, self._ridge = inverse, ridge
+
+    def fit(self, pairs: Pairs, labels: Tensor) -> KernelRegression:
+        """Sum over all ordered pairs of ``pairs.k``, shape (n, n), with weights from ``labels``, shape (n, c)."""
+        gram = pairs.k.detach()
+        vectors = labels
+        if self._inverse:
+            vectors = solve(gram, labels.to(gram.dtype), ridge=self._ridge).value.double()
+        low, high = torch.aminmax(gram)
+        self.low, self.high, self.pairs = float(low), float(high), gram.numel()
+        self.mean = float(gram.mean(dtype=torch.float64))
+        scale, mean, square, first, second = self._scale, 0.0, 0.0, 0.0, 0.0
+        size = max(1, _BLOCK_ENTRIES // len(gram))
+        for rows, own in zip(gram.split(size), vectors.split(size), strict=True):
+            centered = (rows.double() - self.mean) / scale
+            mean += float(centered.sum())
+            first += float((own * (centered @ vectors)).sum())
+            centered.square_()
+            second += float((own * (centered @ vectors)).sum())
+            square += float(centered.sum())
+        self.sums = float((vectors.sum(0) ** 2).sum()), first, second
+        self.offset, self.variance = mean / self.pairs, square / self.pairs
+        return self
+
+    @property
+    def _scale(self) -> float:
+        return self.high - self.low if self.high > self.low else 1.0
+
+    def __call__(self, pairs: Pairs) -> Tensor:
+        """Return Z, shape (n1, n2), of the dtype of the base kernel; differentiable in it."""
+        size = max(1, _BLOCK_ENTRIES // pairs.k.shape[1])
+        return torch.cat([self._values(rows) for rows in pairs.k.split(size)])
+
+    def _values(self, k: Tensor) -> Tensor:
+        zeroth, first, second = self.sums
+        if not self.high > self.low:
+            return torch.full_like(k, zeroth / self.pairs)
+        u = (k.double().clamp(self.low, self.high) - self.mean) / self._scale
+        rest = 1 - u * u
+        weights = self.pairs * (rest + 2 * self.offset * u - self.variance)
+        return ((zeroth * rest + 2 * first * u - second) / weights).to(k.dtype)

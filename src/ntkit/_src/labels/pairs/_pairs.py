@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ntkit._src.common import mirror_rows, on_threads
 
+_BLOCK_ROWS, _TILE_ROWS = 512, 256
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -37,12 +39,7 @@ class Pairs:
         return pair_products(self.x1.flatten(1), None if self.x2 is None else self.x2.flatten(1))
 
     def take(self, rows: Tensor, columns: Tensor | None = None) -> Pairs:
-        """Return the pairs of some rows and columns; without columns those of the rows with themselves.
-
-        Parameters
-        ----------
-        rows, columns : Tensor of shape (m,), integers
-        """
+        """Return the pairs of some rows and columns, integers of shape (m,); without columns, of the rows with themselves."""
         x2 = self.x1 if self.x2 is None else self.x2
         both = rows if columns is None else columns
         k = self.k[rows][:, both]
@@ -102,20 +99,14 @@ class PairEstimator(Protocol):
         ...
 
 
-_BLOCK_ROWS = 512
-
-
 @dataclass(frozen=True)
 class RowMoments:
-    """What the features of a pair need to know about each vector, computed in float64; every field has shape (n,).
-
-    ||x||; ||x - mean(x) 1||, zero for a constant vector; ||x - s 1||^2 and sum(x - s 1), with s the shift of the products.
-    """
+    """What the features of a pair need to know about each vector, computed in float64; every field has shape (n,)."""
 
     norm: Tensor
-    spread: Tensor
-    shifted_square: Tensor
-    shifted_sum: Tensor
+    spread: Tensor  # ||x - mean(x) 1||, zero for a constant vector
+    shifted_square: Tensor  # ||x - s 1||^2, with s the shift of the products
+    shifted_sum: Tensor  # sum(x - s 1)
 
     def take(self, rows: Tensor | slice) -> RowMoments:
         """Return the moments of some rows."""
@@ -124,27 +115,15 @@ class RowMoments:
 
 @dataclass(frozen=True)
 class PairProducts:
-    """The quantities that cost O(d) per pair; every pair feature follows from them in O(1).
+    """The quantities that cost O(d) per pair; every pair feature follows from them in O(1)."""
 
-    Attributes
-    ----------
-    inner, l1
-        (x1_i - s 1).(x2_j - s 1) and ||x1_i - x2_j||_1, shape (n1, n2).
-    shift
-        s, the mean of all coordinates. Distances and correlations do not depend on it and lose no digits to it; the inner
-        product itself is recovered by undoing the shift.
-    dimension
-        d, the length of a vector.
-    rows, columns
-        Moments of x1 and of x2.
-    """
-
-    inner: Tensor
-    l1: Tensor
+    inner: Tensor  # (x1_i - s 1).(x2_j - s 1), shape (n1, n2)
+    l1: Tensor  # ||x1_i - x2_j||_1, shape (n1, n2)
+    # s, the mean of all coordinates: distances and correlations do not depend on it and lose no digits to it.
     shift: float
-    dimension: int
-    rows: RowMoments
-    columns: RowMoments
+    dimension: int  # d, the length of a vector
+    rows: RowMoments  # of x1
+    columns: RowMoments  # of x2
 
     def take(self, rows: Tensor | slice, columns: Tensor | slice) -> PairProducts:
         """Return those of some rows and columns: a copy, or a view for slices."""
@@ -153,10 +132,7 @@ class PairProducts:
 
 
 def pair_products(x1: Tensor, x2: Tensor | None = None) -> PairProducts:
-    """Compute the products of all pairs of rows, shapes (n1, d) and (n2, d).
-
-    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit.
-    """
+    """Compute the products of all pairs of rows, shapes (n1, d), (n2, d); without x2 symmetric to the bit, at half the work."""
     shift = common_mean(x1, x2)
     left, rows = row_moments(x1, shift)
     if x2 is not None:
@@ -178,29 +154,20 @@ def common_mean(x1: Tensor, x2: Tensor | None) -> float:
 
 def row_moments(x: Tensor, shift: float) -> tuple[Tensor, RowMoments]:
     """Return x - s 1 and the moments, in blocks: a float64 copy of all rows is never held."""
-    shifted = x - shift
-    blocks = zip(x.split(_BLOCK_ROWS), shifted.split(_BLOCK_ROWS), strict=True)
-    parts = [_moments_of_block(own, moved) for own, moved in blocks]
+    shifted, parts = x - shift, []
+    for own, moved in zip(x.split(_BLOCK_ROWS), shifted.split(_BLOCK_ROWS), strict=True):
+        wide, moved = own.double(), moved.double()
+        norm, spread = wide.norm(dim=1), (wide - wide.mean(1, keepdim=True)).norm(dim=1)
+        # The mean of equal numbers is off by rounding: their remainder does not count as spread.
+        spread = torch.where(spread > 8 * torch.finfo(wide.dtype).eps * norm, spread, 0)
+        parts.append((norm, spread, (moved * moved).sum(1), moved.sum(1)))
     return shifted, RowMoments(*(torch.cat(part).to(x.dtype) for part in zip(*parts, strict=True)))
 
 
-def _moments_of_block(x: Tensor, shifted: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide, moved = x.double(), shifted.double()
-    spread = (wide - wide.mean(1, keepdim=True)).norm(dim=1)
-    norm = wide.norm(dim=1)
-    # The mean of equal numbers is off by rounding: their remainder does not count as spread.
-    spread = torch.where(spread > 8 * torch.finfo(wide.dtype).eps * norm, spread, 0)
-    return norm, spread, (moved * moved).sum(1), moved.sum(1)
-
-
-_TILE_ROWS = 256
-
-
 def l1_distances(x1: Tensor, x2: Tensor | None = None) -> Tensor:
-    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2), of rows of shapes (n1, d) and (n2, d), summed in float64.
+    r"""Return :math:`\|x_i - x'_j\|_1`, shape (n1, n2), summed in float64; without x2 symmetric to the bit, at half the work.
 
-    ``x2=None`` means ``x2 = x1``, at half the work, symmetric to the bit. On the CPU SciPy computes 1.9e9 entries per second
-    and core, whereas :func:`torch.cdist` reaches 1.0e9.
+    On the CPU SciPy computes 1.9e9 entries per second and core, whereas :func:`torch.cdist` reaches 1.0e9.
     """
     if x1.device.type != "cpu":
         return torch.cdist(x1.double(), (x1 if x2 is None else x2).double(), p=1.0).to(x1.dtype)

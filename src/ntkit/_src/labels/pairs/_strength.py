@@ -20,16 +20,8 @@ from ._pairs import PairEstimator, Pairs
 class StrengthSearch:
     """The scores of each candidate on points left out of the fit.
 
-    Attributes
-    ----------
-    strengths
-        The candidates.
-    accuracies
-        The fraction of left-out points whose class was predicted, for each candidate.
-    errors
-        The mean squared error of the scores of left-out points, for each candidate.
-    best
-        Index of the candidate with the highest accuracy; among equal ones, with the smallest error.
+    ``accuracies`` are the fractions of left-out points whose class was predicted, ``errors`` the mean squared errors of their
+    scores. ``best`` is the index of the highest accuracy; among equal ones, of the smallest error.
     """
 
     strengths: tuple[float, ...]
@@ -53,15 +45,7 @@ def mean_ratio(k: Tensor, z: Tensor) -> float:
 
 
 def splits(codes: Tensor, validation: float | int, generator: torch.Generator | None) -> list[tuple[Tensor, Tensor]]:
-    """Return training and validation rows, stratified by class: as many splits as folds, one for a fraction.
-
-    Parameters
-    ----------
-    codes : Tensor of shape (n,)
-        The numbers of the classes.
-    validation : int or float
-        The number of folds, 2 or more; or the fraction of the points, between 0 and 1, of a single validation set.
-    """
+    """Return training and validation rows, stratified by class: as many splits as folds, one for a fraction."""
     n, number = len(codes), check_number("validation", validation)
     if not (number >= 2 if isinstance(validation, int) else 0 < number < 1):
         raise InputError(
@@ -91,9 +75,8 @@ def choose_strength(
 ) -> StrengthSearch:
     """Fit on a part of the training points, predict the others by kernel regression, and compare strengths.
 
-    The estimator of "same class?", which ``estimator`` creates, is refitted on each part, so that no label of a validation
-    point reaches its prediction; the base kernel and the products of pairs are computed once for all. ``labels``, shape (n, c),
-    are those whose products are the targets of pairs, ``codes``, shape (n,), the numbers of the classes.
+    A new ``estimator()`` is fitted to each part, so that no label of a validation point reaches its prediction; the base kernel
+    and the products of pairs are computed once. ``labels``, shape (n, c): products are targets; ``codes``, shape (n,): classes.
     """
     targets = labels if labels.shape[1] == 1 else labels - 1 / labels.shape[1]
     hits, errors, count = [0] * len(strengths), [0.0] * len(strengths), 0

@@ -34,19 +34,11 @@ _PRE_ACTIVATION = (
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A module whose graph was changed; the module given if nothing changed or its forward cannot be read.
-
-    Attributes
-    ----------
-    changes
-        The changes, in the order of the forward pass.
-    swaps
-        What each changed node computes, by its name in the graph before the change.
-    """
+    """A module whose graph was changed; the module given if nothing changed or its forward cannot be read."""
 
     module: nn.Module
-    changes: tuple[Change, ...]
-    swaps: Swaps
+    changes: tuple[Change, ...]  # in the order of the forward pass
+    swaps: Swaps  # what each changed node computes, by its name in the graph before the change
 
 
 def rewrite_graph(module: nn.Module) -> Rewritten:

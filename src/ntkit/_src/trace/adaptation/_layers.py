@@ -54,40 +54,20 @@ class Change:
 
 @dataclass(frozen=True)
 class Swap:
-    """What a replacement changes inside a layer: calls of one function of torch become calls of another module.
+    """What a replacement changes inside a layer: calls of one function of torch become calls of another module."""
 
-    Attributes
-    ----------
-    function
-        Name of the function, such as ``"batch_norm"``; empty if the layer does nothing in evaluation mode.
-    instead
-        The module that takes the function's first argument.
-    """
-
-    function: str
-    instead: nn.Module
+    function: str  # such as ``"batch_norm"``; empty if the layer does nothing in evaluation mode
+    instead: nn.Module  # takes the function's first argument
 
 
 @dataclass(frozen=True)
 class Replaced:
-    """A module with replaced layers.
+    """A module with replaced layers."""
 
-    Attributes
-    ----------
-    module
-        The module, changed in place; another one if it was replaced itself.
-    changes
-        The changes, in the order of the module's layers.
-    swaps
-        What each change does inside the layer, by its path; the module's own is empty.
-    kept
-        Layers of the same families that had to stay, by path, with the reason.
-    """
-
-    module: nn.Module
-    changes: tuple[Change, ...]
-    swaps: dict[str, Swap]
-    kept: dict[str, Problem]
+    module: nn.Module  # changed in place; another one if it was replaced itself
+    changes: tuple[Change, ...]  # in the order of the module's layers
+    swaps: dict[str, Swap]  # what each change does inside the layer, by its path
+    kept: dict[str, Problem]  # layers of the same families that had to stay, by path, with the reason
 
 
 @dataclass(frozen=True)
@@ -99,11 +79,7 @@ class _Replacement:
 
 
 class LeftOut(nn.Identity):
-    """What stays of a layer that was left out: a copy of its input.
-
-    The layer returned a tensor of its own, so an in-place activation may follow; without the copy, it would overwrite the
-    layer's input, which a shortcut may read.
-    """
+    """A copy of the input in place of a layer left out: an in-place activation after it would overwrite what a shortcut reads."""
 
     def forward(self, input: Tensor) -> Tensor:  # the name of nn.Identity
         """Return a copy."""
@@ -213,17 +189,11 @@ class _Inside(fx.Tracer):
         return True
 
 
-def _any_input(input: Any) -> None:
-    """Accept any number of dimensions, which a proxy does not know."""
-
-
 def _rest(layer: _BatchNorm, instead: nn.Module) -> nn.Module | None:
-    """Return the forward of a subclass of batch norm with another norm in its place; None if it cannot be read.
-
-    timm's ``BatchNormAct2d`` is a batch norm, dropout and an activation: only the first has no limit.
-    """
+    """Return the forward of a subclass of batch norm (timm's ``BatchNormAct2d``) with another norm; None if it cannot be read."""
     owner = copy.deepcopy(layer)
-    owner._check_input_dim = _any_input  # type: ignore[method-assign]
+    # A proxy does not know its number of dimensions.
+    owner._check_input_dim = lambda input: None  # type: ignore[method-assign]
     try:
         graph = _Inside().trace(owner)
     except Exception:  # the layer's own code runs under proxies and may raise anything

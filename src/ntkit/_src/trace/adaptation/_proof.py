@@ -20,8 +20,7 @@ from torch.utils import _pytree as pytree
 from ntkit._src.common import OwnParameters, copy_module
 from ntkit.errors import InputError
 
-from .._example import examples, guesses, shown_shape
-from .._failure import failing_operation, takes
+from .._example import examples, failing_operation, guesses, shown_shape, takes
 from .._nodes import ROOT
 from .._replay import SCALES, Difference, check_close, compare_derivatives, probe, redraw
 from ..matchers._registry import find_module
@@ -53,13 +52,7 @@ def example_of(module: nn.Module, input_shape: Sequence[int] | None) -> Example:
 
 
 def prove_layers(original: nn.Module, replaced: nn.Module, swaps: Mapping[str, Swap], example: Example) -> None:
-    """Compare a module with replaced layers with the original, whose layers call other functions (``swaps``, by path).
-
-    Raises
-    ------
-    InputError
-        If they differ.
-    """
+    """Compare a module with replaced layers with the original, whose layers call other functions (``swaps``, by path)."""
     reference = copy_module(original).to(example[1])
     for path, swap in swaps.items():
         layer = reference.get_submodule(path)
@@ -69,13 +62,7 @@ def prove_layers(original: nn.Module, replaced: nn.Module, swaps: Mapping[str, S
 
 
 def prove_graph(replaced: nn.Module, rewritten: nn.Module, swaps: Swaps, example: Example) -> None:
-    """Compare a module that runs a changed graph with the graph before, whose changed nodes have other values (``swaps``).
-
-    Raises
-    ------
-    InputError
-        If they differ, or if the graph does not reproduce the module.
-    """
+    """Compare a changed graph with that before, whose changed nodes have other values, and that with the module."""
     reference = copy_module(replaced).to(example[1])
     _compare(reference, WithChanges(reference, {}).run, reference, example)
     _compare(reference, WithChanges(reference, swaps).run, copy_module(rewritten), example)
@@ -89,15 +76,7 @@ class AdaptTracer(fx.Tracer):
 
 
 class WithChanges(fx.Interpreter):
-    """Runs the graph of a module as it was, with other values for the changed nodes and no operation in place.
-
-    Parameters
-    ----------
-    module
-        The module before the change.
-    swaps
-        The values of the changed nodes, by name.
-    """
+    """Runs the graph of a module as it was, with other values for the changed nodes and no operation in place."""
 
     def __init__(self, module: nn.Module, swaps: Mapping[str, Callable[[WithChanges], Any]]) -> None:
         graph = AdaptTracer().trace(module)
@@ -163,7 +142,7 @@ def _compare(owner: nn.Module, reference: Callable[[Tensor], Any], changed: nn.M
             for run, scales in enumerate(SCALES):
                 if run == 1:
                     redraw(owner.parameters(), 3)
-                x = probe(_first(reference), example[0], scales)
+                x = probe(lambda x: next(iter(_tensors(reference(x))), None), example[0], scales)
                 if x is None and run == 0:
                     continue  # the module's own parameters may be anything
                 if x is None:
@@ -192,10 +171,6 @@ def _refusal(what: str) -> InputError:
         f"{what}. The module's code depends on a layer's type or attributes, on hooks, on in-place changes or on random "
         "numbers. Write the forward as a function of its input that calls its layers, or change the module by hand."
     )
-
-
-def _first(reference: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    return lambda x: next(iter(_tensors(reference(x))), None)
 
 
 def _tensors(output: Any) -> list[Tensor]:

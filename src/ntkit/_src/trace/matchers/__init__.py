@@ -1,20 +1,3 @@
-"""Matchers: one file for each family of layers, entered in one registry."""
+"""Matchers: one file for each family of layers, entered in one registry. These import the other files."""
 
-from . import (
-    _arithmetic,
-    _channels,
-    _convolution,
-    _dot_product,
-    _linear,
-    _matrix,
-    _multi_head_attention,
-    _norm,
-    _pool,
-    _positions,
-    _refusals,
-    _self_attention,
-    _shapes,
-    _tokens,
-    _transformer,
-    _upsample,
-)
+from . import _dot_product, _linear, _matrix, _norm, _refusals, _shapes, _transformer

@@ -11,29 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ntkit._src import program as ops
 from ntkit._src.layers import Elementwise
-from ntkit._src.program import (
-    GELU,
-    Activation,
-    Attention,
-    Cos,
-    Cosh,
-    Discontinuous,
-    Erf,
-    Exp,
-    Expm1,
-    NormalCDF,
-    Pointwise,
-    Polynomial,
-    Product,
-    Rectified,
-    Sign,
-    Sin,
-    Sinh,
-    Step,
-    Sum,
-    any_function,
-)
 
 from .._builder import EMPIRICAL, Builder, Refused, tensor_number
 from .._values import Block, Field, Weight
@@ -44,7 +23,7 @@ _CLOSED = "closed form"
 _QUADRATURE = "by quadrature"
 
 
-def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
+def apply_activation(builder: Builder, x: Field, phi: ops.Activation) -> Field:
     """Apply phi to every channel; each block of a concatenation has its own variance."""
     if phi.slopes() == (1.0, 1.0):
         return x
@@ -73,14 +52,13 @@ def apply_activation(builder: Builder, x: Field, phi: Activation) -> Field:
                 "freeze the normalisation's weight (weight.requires_grad_(False)), or put a layer between",
                 x,
             )
-        sources = info.sources | builder.own_source()
         return builder.add(
-            Pointwise(phi),
+            ops.Pointwise(phi),
             (block.node,),
             builder.nodes[block.node].positions,
             why_not=f"it has passed through another activation ({phi}) with no layer between",
             centred=phi.odd,
-            sources=sources,
+            sources=info.sources | builder.own_source(),
         )
 
     return builder.each_block(x, apply)
@@ -90,7 +68,7 @@ def _skip_after_activation(builder: Builder, node: int) -> bool:
     """Return whether a node is a sum of Gaussian values and of values after an activation."""
     terms = builder.nodes[node].inputs
     return (
-        isinstance(builder.nodes[node].op, Sum)
+        isinstance(builder.nodes[node].op, ops.Sum)
         and any(builder.info[term].gaussian for term in terms)
         and any(_activated(builder, term) for term in terms)
     )
@@ -99,22 +77,19 @@ def _skip_after_activation(builder: Builder, node: int) -> bool:
 def _activated(builder: Builder, node: int) -> bool:
     """Return whether a value has passed through an activation, with only linear operations without weights since."""
     op = builder.nodes[node].op
-    if builder.info[node].gaussian or isinstance(op, (Attention, Product)):
+    if builder.info[node].gaussian or isinstance(op, (ops.Attention, ops.Product)):
         return False
-    return isinstance(op, Pointwise) or any(_activated(builder, read) for read in builder.nodes[node].inputs)
+    return isinstance(op, ops.Pointwise) or any(_activated(builder, read) for read in builder.nodes[node].inputs)
 
 
 def _register(
-    make: Callable[..., Activation],
+    make: Callable[..., ops.Activation],
     *keys: object,
     module: type[nn.Module] | None = None,
     options: tuple[str, ...] = (),
     note: str = "",
 ) -> None:
-    """Register functions, methods and a module class that apply ``make(**options)``; ``options`` are in the function's order.
-
-    Other arguments, such as ``inplace``, change nothing.
-    """
+    """Register functions and a module class that apply ``make(**options)``, ordered as the function's; others are ignored."""
     activation = lru_cache(maxsize=256)(make)  # one object for equal settings, so that equal layers share their tables
 
     def build(builder: Builder, x: Field, *arguments: Any, **named: Any) -> Field:
@@ -126,16 +101,16 @@ def _register(
     matches(*keys, modules=modules, family=f"activation, {family}", note=note)(build)
 
 
-def _relu() -> Activation:
-    return Rectified(0.0, 1.0, label="relu")
+def _relu() -> ops.Activation:
+    return ops.Rectified(0.0, 1.0, label="relu")
 
 
-def _leaky_relu(negative_slope: float = 0.01) -> Activation:
-    return Rectified(float(negative_slope), 1.0, label="leaky relu")
+def _leaky_relu(negative_slope: float = 0.01) -> ops.Activation:
+    return ops.Rectified(float(negative_slope), 1.0, label="leaky relu")
 
 
-def _gelu(approximate: str = "none") -> Activation:
-    return GELU() if approximate == "none" else any_function(_tanh_gelu, (), "gelu (tanh)")
+def _gelu(approximate: str = "none") -> ops.Activation:
+    return ops.GELU() if approximate == "none" else ops.any_function(_tanh_gelu, (), "gelu (tanh)")
 
 
 def _tanh_gelu(z: Tensor) -> Tensor:
@@ -144,18 +119,18 @@ def _tanh_gelu(z: Tensor) -> Tensor:
 
 _register(_relu, F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_", module=nn.ReLU)
 _register(
-    partial(Rectified, -1.0, 1.0, label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute"
+    partial(ops.Rectified, -1.0, 1.0, label="abs"), torch.abs, torch.absolute, operator.abs, "abs", "abs_", "absolute"
 )
-_register(Erf, torch.erf, torch.special.erf, "erf", "erf_")
-_register(partial(NormalCDF, label="normal cdf"), torch.special.ndtr, "ndtr", "special_ndtr")
-_register(Sin, torch.sin, "sin", "sin_")
-_register(Cos, torch.cos, "cos", "cos_")
-_register(Exp, torch.exp, "exp", "exp_")
-_register(Sinh, torch.sinh, "sinh", "sinh_")
-_register(Cosh, torch.cosh, "cosh", "cosh_")
-_register(Expm1, torch.expm1, torch.special.expm1, "expm1", "expm1_")
-_register(partial(Polynomial, (0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
-_register(Sign, torch.sign, torch.sgn, "sign", "sgn", "sign_")
+_register(ops.Erf, torch.erf, torch.special.erf, "erf", "erf_")
+_register(partial(ops.NormalCDF, label="normal cdf"), torch.special.ndtr, "ndtr", "special_ndtr")
+_register(ops.Sin, torch.sin, "sin", "sin_")
+_register(ops.Cos, torch.cos, "cos", "cos_")
+_register(ops.Exp, torch.exp, "exp", "exp_")
+_register(ops.Sinh, torch.sinh, "sinh", "sinh_")
+_register(ops.Cosh, torch.cosh, "cosh", "cosh_")
+_register(ops.Expm1, torch.expm1, torch.special.expm1, "expm1", "expm1_")
+_register(partial(ops.Polynomial, (0.0, 0.0, 1.0), label="square"), torch.square, "square", "square_")
+_register(ops.Sign, torch.sign, torch.sgn, "sign", "sgn", "sign_")
 _register(
     _leaky_relu, F.leaky_relu, F.leaky_relu_, "leaky_relu", "leaky_relu_",
     module=nn.LeakyReLU, options=("negative_slope",),
@@ -181,7 +156,7 @@ def prelu(builder: Builder, x: Field, weight: object) -> Field:
     slope = tensor_number(weight)
     if slope is None:
         raise Refused("PReLU with a slope per channel, so that channels differ", "use one slope: nn.PReLU()", x)
-    return apply_activation(builder, x, Rectified(slope, 1.0, label="prelu"))
+    return apply_activation(builder, x, ops.Rectified(slope, 1.0, label="prelu"))
 
 
 _register(_gelu, F.gelu, torch._C._nn.gelu, "gelu", module=nn.GELU, options=("approximate",))
@@ -196,7 +171,7 @@ def power(builder: Builder, x: Any, exponent: Any) -> Field:
             f"a power of a random value with exponent {exponent}", "use a whole exponent >= 0, or ntkit.Elementwise", x
         )
     coefficients = (0.0,) * int(number) + (1.0,)
-    return apply_activation(builder, x, Polynomial(coefficients, label=f"power {int(number)}"))
+    return apply_activation(builder, x, ops.Polynomial(coefficients, label=f"power {int(number)}"))
 
 
 @matches(torch.heaviside, "heaviside", family=f"activation, {_CLOSED}")
@@ -205,7 +180,7 @@ def step(builder: Builder, x: Field, values: Any) -> Field:
     at_zero = tensor_number(values)
     if at_zero is None:
         raise Refused("heaviside with a tensor of values at zero", "give one number", x)
-    return apply_activation(builder, x, Step(at_zero))
+    return apply_activation(builder, x, ops.Step(at_zero))
 
 
 @matches(operator.gt, operator.ge, torch.gt, torch.ge, "gt", "ge")
@@ -213,7 +188,7 @@ def threshold_at_zero(builder: Builder, x: Any, y: Any) -> Field:
     """x > 0 as zeros and ones: the step function."""
     if not isinstance(x, Field) or tensor_number(y) != 0:
         raise Refused("a comparison of random values with something that is not zero", "compare with 0", x)
-    return apply_activation(builder, x, Step(0.0))
+    return apply_activation(builder, x, ops.Step(0.0))
 
 
 @matches(
@@ -232,14 +207,14 @@ matches("clamp_max", "clamp_max_", torch.clamp_max)(lambda builder, x, max: clam
 
 
 @lru_cache(maxsize=256)  # one function for equal bounds, so that equal layers share their tables
-def _clamped(low: float | None, high: float | None) -> Activation:
+def _clamped(low: float | None, high: float | None) -> ops.Activation:
     """Return min(max(z, low), high); None is no bound."""
     if (low, high) == (0.0, None):
         return _relu()
     if (low, high) == (None, 0.0):
-        return Rectified(1.0, 0.0, label="min(z, 0)")
+        return ops.Rectified(1.0, 0.0, label="min(z, 0)")
     kinks = tuple(bound for bound in (low, high) if bound is not None)
-    return any_function(partial(torch.clamp, min=low, max=high), kinks, f"clamp {kinks}")
+    return ops.any_function(partial(torch.clamp, min=low, max=high), kinks, f"clamp {kinks}")
 
 
 def _extreme(builder: Builder, x: Any, y: Any, larger: bool) -> Field:
@@ -267,23 +242,29 @@ matches(torch.minimum, torch.fmin, "minimum", "fmin")(partial(_extreme, larger=F
 )
 def elementwise(builder: Builder, x: Field, function: Callable[[Tensor], Tensor], kinks: tuple[float, ...]) -> Field:
     """Any function."""
-    if holds_parameters(function):
+    return apply_activation(builder, x, function_activation(function, kinks, "function", x))
+
+
+def function_activation(
+    function: Callable[[Tensor], Tensor], kinks: tuple[float, ...], what: str, then: Field
+) -> ops.Activation:
+    """Return a user's function as an activation; refuse one with trained parameters."""
+    if _holds_parameters(function):
         raise Refused(
-            "its function holds trained parameters, whose tangent kernel has no rule",
+            f"its {what} holds trained parameters, whose tangent kernel has no rule",
             "freeze them with requires_grad_(False), or write the function with numbers",
-            x,
+            then,
         )
-    label = getattr(function, "__name__", "function")
-    return apply_activation(builder, x, any_function(function, kinks, label))
+    return ops.any_function(function, kinks, getattr(function, "__name__", "function"))
 
 
-def holds_parameters(function: object) -> bool:
+def _holds_parameters(function: object) -> bool:
     """Return whether a function closes over, is bound to or is called with trained parameters."""
     held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if _filled(cell)]
     held += [*(getattr(function, "__defaults__", None) or ()), getattr(function, "__self__", None), function]
     if isinstance(function, partial):
         held += [*function.args, *function.keywords.values()]
-        if holds_parameters(function.func):
+        if _holds_parameters(function.func):
             return True
     tensors = [t for value in held for t in (value.parameters() if isinstance(value, nn.Module) else (value,))]
     return any(isinstance(tensor, Tensor) and tensor.requires_grad for tensor in tensors)
@@ -305,8 +286,8 @@ def _numerical(
 ) -> None:
     """Register a function whose expectations are integrated numerically, with its kinks for given options."""
 
-    def make(**given: Any) -> Activation:
-        return any_function(partial(function, **given) if given else function, kinks(**given), function.__name__)
+    def make(**given: Any) -> ops.Activation:
+        return ops.any_function(partial(function, **given) if given else function, kinks(**given), function.__name__)
 
     _register(make, function, *keys, function.__name__, module=module, options=options)
 
@@ -321,7 +302,7 @@ _numerical(torch.sigmoid, F.sigmoid, torch.special.expit, "sigmoid_", module=nn.
 
 def sigmoid(builder: Builder, x: Field) -> Field:
     """Apply the logistic function."""
-    return apply_activation(builder, x, any_function(torch.sigmoid, (), "sigmoid"))
+    return apply_activation(builder, x, ops.any_function(torch.sigmoid, (), "sigmoid"))
 
 
 _numerical(F.silu, "silu_", module=nn.SiLU)
@@ -349,17 +330,17 @@ _numerical(
 )  # fmt: skip
 
 
-def _hardshrink(lambd: float = 0.5) -> Activation:
+def _hardshrink(lambd: float = 0.5) -> ops.Activation:
     if lambd <= 0:
-        return Polynomial((0.0, 1.0), label="identity")
-    return Discontinuous(partial(F.hardshrink, lambd=lambd), kinks=(-lambd, lambd), label="hardshrink")
+        return ops.Polynomial((0.0, 1.0), label="identity")
+    return ops.Discontinuous(partial(F.hardshrink, lambd=lambd), kinks=(-lambd, lambd), label="hardshrink")
 
 
-def _threshold(threshold: float = 0.0, value: float = 1.0) -> Activation:
+def _threshold(threshold: float = 0.0, value: float = 1.0) -> ops.Activation:
     if threshold == value:  # max(z, threshold)
         return _clamped(threshold, None)
     function = partial(F.threshold, threshold=threshold, value=value)
-    return Discontinuous(function, kinks=(threshold,), label="threshold")
+    return ops.Discontinuous(function, kinks=(threshold,), label="threshold")
 
 
 _register(_hardshrink, F.hardshrink, torch.hardshrink, "hardshrink", module=nn.Hardshrink, options=("lambd",),

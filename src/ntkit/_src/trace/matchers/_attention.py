@@ -1,20 +1,35 @@
-"""What this library's self-attention and PyTorch's have in common: projections, the attention between them, masks."""
+"""Self-attention, this library's and PyTorch's: projections, the attention between them, masks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ntkit._src.program import Attention, Dense, Gains, Input, LogitSamples
+from ntkit._src.layers import Elementwise, SelfAttention
+from ntkit._src.program import (
+    Activation,
+    Attention,
+    Dense,
+    Gains,
+    Input,
+    LogitSamples,
+    Polynomial,
+    Rectified,
+    Sum,
+    Table,
+)
 
 from .._builder import EMPIRICAL, Builder, Held, Refused
 from .._layout import entry_numbers, rearranged
-from .._values import BATCH, CHANNEL, Block, Computed, Field, Weight
+from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Unknown, Weight
+from ._activations import function_activation
+from ._linear import check_plain, layer_parameters
+from ._registry import matches
 
 Attended = TypeVar("Attended")
 NOTE = (
@@ -27,17 +42,7 @@ NOT_GAUSSIAN = "it comes out of attention with no layer between"
 
 @dataclass(frozen=True)
 class Projection:
-    """A linear layer inside attention.
-
-    Attributes
-    ----------
-    weight, bias
-        The parameters.
-    gains
-        Gains of both.
-    rows, bias_rows
-        The rows of the weight and the entries of the bias that belong to the layer; None for all of them.
-    """
+    """A linear layer inside attention: some rows of the weight and entries of the bias; None for all of them."""
 
     weight: Weight
     bias: Weight | None
@@ -51,6 +56,11 @@ class Projection:
             rearranged(read(self.weight)[self.rows or slice(None)], numbers, 1),
             None if self.bias is None else read(self.bias)[self.bias_rows or slice(None)],
         )
+
+
+def _check_random(weights: Sequence[object], then: Any) -> None:
+    if not all(weight is None or isinstance(weight, Weight) for weight in weights):
+        raise Refused("some of its weights are fixed numbers", "leave the attention out of deterministic=", then)
 
 
 def as_tokens(builder: Builder, x: Field, batch: int, tokens: Sequence[int], channel: int) -> Field:
@@ -79,10 +89,7 @@ def attend(
     builder: Builder, x: Field, projections: Sequence[Projection | None], out: Projection, op: Attention, channels: int,
     located: int | None = None, position_values: bool = False,
 ) -> Field:  # fmt: skip
-    """Add queries, keys (None: tied to the queries) and values, the attention between them, and the output layer.
-
-    Queries and keys read the node ``located``, the tokens with positional embeddings, and values do if ``position_values``.
-    """
+    """Add projections (keys None: tied), attention and the output layer; queries and keys read ``located``, if given."""
     tokens = builder.join(x)
     numbers = entry_numbers(builder, x, (CHANNEL,))
     nodes: list[int] = []
@@ -156,3 +163,158 @@ def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
             f"its attn_mask hides every token from the queries {blind}", "let every query see at least one token", x
         )
     return added
+
+
+_MECHANISMS: dict[str, Activation | None] = {
+    "softmax": None,
+    "identity": Polynomial((0.0, 1.0), label="identity"),
+    "relu": Rectified(0.0, 1.0, label="relu"),
+    "abs": Rectified(-1.0, 1.0, label="abs"),
+}
+
+
+def _attention_arguments(module: SelfAttention, path: str) -> dict[str, Any]:
+    inside = f"{path}." if path else ""
+    children = {name: getattr(module, name) for name in ("query", "key", "value", "out")}
+    own = {name: child and layer_parameters(child, inside + name) for name, child in children.items()}
+    weights = {name: parameters and parameters["weight"] for name, parameters in own.items()}
+    position = layer_parameters(module, path, ("position",))
+    return {"layer": module, **weights, "out_bias": own["out"]["bias"], **position}
+
+
+@matches(modules={SelfAttention: _attention_arguments}, family="attention", note=NOTE, fresh=True)
+def self_attention(
+    builder: Builder, x: Any, layer: SelfAttention, query: Weight, key: Weight | None, value: Weight, out: Weight,
+    out_bias: Weight | None, position: Weight | None,
+) -> Field:  # fmt: skip
+    """K' = o^2 sum_bb' E[z z] K[b, b'] + c^2 at 1/sqrt(d), o^2 A(x) K A(x')^T + c^2 at 1/d."""
+    weights = (query, key, value, out, out_bias, position)
+    _check_random(weights, x)
+    rank = x.value.ndim if isinstance(x, Data) else len(x.dims)
+    if isinstance(x, Data):
+        x = builder.data_field(x, 1 if rank == 4 else 2)
+    x = as_tokens(builder, x, *((0, (2, 3), 1) if rank == 4 else (0, (1,), 2)))
+
+    def projection(weight: Weight, bias: Weight | None = None, fan_in: int = layer.channels) -> Projection:
+        return Projection(weight, bias, builder.layer_gains(weight, bias, fan_in))
+
+    mechanism = layer.mechanism
+    if isinstance(mechanism, Elementwise):
+        phi: Activation | None = function_activation(mechanism.function, mechanism.kinks, "mechanism", x)
+    else:
+        phi = _MECHANISMS[mechanism]
+    hidden = layer.hidden(math.prod(x.positions))
+    mask = (
+        None if hidden is None else torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden.cpu(), -math.inf)
+    )
+    op = Attention(layer.heads, phi, layer.scaling, layer.tied, mask=mask)
+    located = None if position is None else _located(builder, x, layer, position)
+    projections = [projection(query), None if key is None else projection(key), projection(value)]
+    output = projection(out, out_bias, layer.heads * layer.key_channels)
+    result = attend(builder, x, projections, output, op, layer.channels, located, layer.position_values)
+    check_plain(*weights, then=result)
+    return check_limit(builder, op, result)
+
+
+def _located(builder: Builder, x: Field, layer: SelfAttention, position: Weight) -> int:
+    """Add the node of the tokens with their positional embeddings L omega, whose covariance is L L^T."""
+    builder.claim("positional embeddings", position)
+    builder.random.append((position, 1.0))
+    assert layer.position_root is not None
+    root: Tensor = layer.position_root.detach().to(torch.float64).cpu()
+    covariance = root @ root.T
+    node = builder.join(x)
+    numbers = entry_numbers(builder, x, (CHANNEL,))
+
+    def hold(read: Callable[[Weight], Tensor]) -> tuple[Tensor, None]:
+        embeddings = root.to(read(position)) @ read(position)
+        return rearranged(embeddings, numbers, 1).unflatten(0, x.positions), None
+
+    table = builder.add(Table(covariance, None, covariance if position.trained else None), (), x.positions, held=hold)
+    return builder.combine(Sum((1.0, 1.0)), (node, table), x.positions)
+
+
+_PARAMETERS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias")
+
+
+def torch_arguments(module: nn.MultiheadAttention, path: str) -> dict[str, Any]:
+    """Read the parameters of PyTorch's attention."""
+    out = layer_parameters(module.out_proj, f"{path}.out_proj" if path else "out_proj")
+    own = layer_parameters(module, path, _PARAMETERS)
+    return {"layer": module, **own, "out": out["weight"], "out_bias": out["bias"]}
+
+
+@matches(modules={nn.MultiheadAttention: torch_arguments}, family="attention", note=NOTE, fresh=True)
+def multi_head_attention(
+    builder: Builder, query: Any, key: Any = None, value: Any = None, key_padding_mask: Any = None,
+    need_weights: bool = True, attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
+    **own: Any,
+) -> Any:  # fmt: skip
+    """Softmax attention at 1/sqrt(d); its value is a pair, whose second part, the mean weights, is not random in the limit."""
+    then = (query if isinstance(query, Field) else Unknown(), Unknown())
+    if not (_one(query, key) and _one(query, value)):
+        raise Refused(
+            "cross-attention: its queries, keys and values come from different tensors, and there is a rule for "
+            "self-attention alone",
+            f"give it one tensor three times, attention(x, x, x); or {EMPIRICAL}",
+            then,
+        )
+    if key_padding_mask is not None:
+        raise Refused(
+            "a key_padding_mask, which hides other tokens in each input",
+            f"give inputs of one length, or a constant attn_mask for all; or {EMPIRICAL}",
+            then,
+        )
+    try:
+        return attend_torch(builder, query, attn_mask, **own), Unknown()
+    except Refused as refused:
+        raise Refused(refused.reason, refused.instead, (refused.then or Unknown(), Unknown())) from refused
+
+
+def attend_torch(
+    builder: Builder, x: Any, attn_mask: Any, layer: nn.MultiheadAttention, in_proj_weight: Any, q_proj_weight: Any,
+    k_proj_weight: Any, v_proj_weight: Any, in_proj_bias: Any, out: Any, out_bias: Any,
+) -> Field:  # fmt: skip
+    """Add softmax self-attention with the parameters of PyTorch's layer."""
+    separate = [q_proj_weight, k_proj_weight, v_proj_weight]
+    weights = [w for w in (in_proj_weight, *separate, in_proj_bias, out, out_bias) if w is not None]
+    _check_random(weights, x)
+    if layer.bias_k is not None or layer.add_zero_attn:
+        raise Refused(
+            "attention with add_bias_kv or add_zero_attn, which add an extra token",
+            "build it without them, or concatenate a class token",
+            x,
+        )
+    embed = layer.embed_dim
+    if isinstance(x, Data) and not layer.batch_first:
+        raise Refused("batch_first=False on raw data", "build it with batch_first=True, or put an nn.Linear before it")
+    if isinstance(x, Data):
+        x = builder.data_field(x, x.value.ndim - 1)
+    if len(x.dims) != 3:
+        raise Refused(f"its input has {len(x.dims)} dimensions, expected 3", "give inputs (n, tokens, channels)", x)
+    x = as_tokens(builder, x, *((0, (1,), 2) if layer.batch_first else (1, (0,), 2)))
+    mask = constant_mask(attn_mask, math.prod(x.positions), x)
+    slices = [slice(i * embed, (i + 1) * embed) for i in range(3)]
+    # PyTorch uses Xavier initialisation for the projections, of variance 2 / (fan_in + fan_out), and zero biases.
+    if in_proj_weight is not None:
+        gains = builder.layer_gains(in_proj_weight, in_proj_bias, embed, (0.5**0.5, 0.0))
+        projections = [Projection(in_proj_weight, in_proj_bias, gains, rows, rows) for rows in slices]
+    else:
+        gains = builder.layer_gains(separate[0], in_proj_bias, embed, (1.0, 0.0))
+        others = [builder.layer_gains(weight, None, embed, (1.0, 0.0)) for weight in separate[1:]]
+        builder.layers[separate[0].layer] = in_proj_bias is not None
+        own = [gains, *(replace(g, b_std=gains.b_std, bias_rate=gains.bias_rate) for g in others)]
+        each = zip(separate, own, slices, strict=True)
+        projections = [Projection(weight, in_proj_bias, g, bias_rows=rows) for weight, g, rows in each]
+    output = Projection(out, out_bias, builder.layer_gains(out, out_bias, embed, (3**-0.5, 0.0)))
+    op = Attention(layer.num_heads, None, "sqrt", mask=mask)
+    result = attend(builder, x, projections, output, op, embed)
+    check_plain(*weights, then=result)
+    return check_limit(builder, op, result)
+
+
+def _one(first: Any, second: Any) -> bool:
+    """Return whether two arguments are the same tensor."""
+    if isinstance(first, Data) and isinstance(second, Data):
+        return first.node is second.node
+    return isinstance(first, Field) and isinstance(second, Field) and first == second

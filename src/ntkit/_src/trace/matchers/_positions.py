@@ -1,7 +1,8 @@
-"""Positions read from elsewhere: slices, flips and padding, and any matrix along one axis."""
+"""Positions read from elsewhere or averaged: slices, flips, padding, any matrix along one axis, pooling, mean and sum."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit._src.program import ConstantMap, Reindex
+from ntkit._src.program import AdaptiveAvgPool, AvgPool, ConstantMap, Reindex
 
 from .._builder import Builder, Refused
 from .._values import BATCH, CHANNEL, Field
@@ -94,8 +95,7 @@ def getitem(builder: Builder, x: Field, index: Any) -> Field:
 @matches("select", torch.select)
 def select_(builder: Builder, x: Field, dim: int, index: int) -> Field:
     """Take one position."""
-    taken: Field = getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (index,))
-    return taken
+    return getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (index,))
 
 
 @matches("slice")
@@ -103,8 +103,7 @@ def slice_(builder: Builder, x: Field, dim: int = 0, start: Any = None, end: Any
     """Take a range of positions."""
     stop = None if end is None or end >= x.shape[dim] else end
     chosen = slice(start or None, stop, None if step == 1 else step)
-    taken: Field = getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (chosen,))
-    return taken
+    return getitem(builder, x, (slice(None),) * (dim % len(x.dims)) + (chosen,))
 
 
 @matches("flip", torch.flip, family="shape")
@@ -117,20 +116,17 @@ def flip(builder: Builder, x: Field, *dims: Any) -> Field:
     return x
 
 
-_PADS: dict[str, tuple[type[nn.Module], ...]] = {
-    "constant": (nn.ZeroPad1d, nn.ZeroPad2d, nn.ZeroPad3d),
-    "circular": (nn.CircularPad1d, nn.CircularPad2d, nn.CircularPad3d),
-    "reflect": (nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d),
-    "replicate": (nn.ReplicationPad1d, nn.ReplicationPad2d, nn.ReplicationPad3d),
+_PADS = {
+    "Zero": "constant",
+    "Constant": "constant",
+    "Circular": "circular",
+    "Reflection": "reflect",
+    "Replication": "replicate",
 }
 
 
 def _pad_arguments(mode: str, module: Any, path: str) -> dict[str, Any]:
-    return {"pad": module.padding, "mode": mode}
-
-
-def _constant_pad_arguments(module: Any, path: str) -> dict[str, Any]:
-    return {"pad": module.padding, "value": module.value}
+    return {"pad": module.padding, "mode": mode, "value": module.value if mode == "constant" else None}
 
 
 @matches(
@@ -138,8 +134,7 @@ def _constant_pad_arguments(module: Any, path: str) -> dict[str, Any]:
     torch._C._nn.pad,
     "pad",
     modules={
-        **{kind: partial(_pad_arguments, mode) for mode, kinds in _PADS.items() for kind in kinds},
-        **dict.fromkeys((nn.ConstantPad1d, nn.ConstantPad2d, nn.ConstantPad3d), _constant_pad_arguments),
+        getattr(nn, f"{kind}Pad{n}d"): partial(_pad_arguments, mode) for kind, mode in _PADS.items() for n in (1, 2, 3)
     },
     family="shape",
     note="padding with zeros, circular, reflect or replicate",
@@ -154,3 +149,93 @@ def pad(builder: Builder, x: Field, pad: Any, mode: str = "constant", value: flo
             x, axis = builder.axis_of(x, len(x.dims) - 1 - index)
             x = pad_axis(builder, x, axis, amounts, mode)
     return x
+
+
+def _pool_axis(builder: Builder, x: Field, op: AvgPool | AdaptiveAvgPool) -> Field:
+    return builder.map_axes(x, op, x.with_length(op.axis, op.size))
+
+
+def avg_pool(
+    ndim: int, builder: Builder, x: Field, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Field:  # fmt: skip
+    """Average both sides of the covariance over the window."""
+    kernel = expand(kernel_size, ndim)
+    strides = kernel if stride is None or stride == [] else expand(stride, ndim)
+    pads = expand(padding, ndim)
+    for index in range(ndim):
+        dim = len(x.dims) - ndim + index
+        x, axis = builder.axis_of(x, dim)
+        room = x.positions[axis] + 2 * pads[index] - kernel[index]
+        size = (math.ceil if ceil_mode else math.floor)(room / strides[index]) + 1
+        if ceil_mode and (size - 1) * strides[index] >= x.positions[axis] + pads[index]:
+            size -= 1  # the last window must begin inside the input or its left padding
+        divisor = None if divisor_override is None else float(divisor_override) if index == 0 else 1.0
+        op = AvgPool(axis, kernel[index], strides[index], pads[index], size, count_include_pad, divisor)
+        x = _pool_axis(builder, x, op)
+    return x
+
+
+def adaptive_avg_pool(ndim: int, builder: Builder, x: Field, output_size: Any) -> Field:
+    """Average over windows that cover the input; an output size of one is global average pooling."""
+    sizes = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
+    for index in range(ndim):
+        x, axis = builder.axis_of(x, len(x.dims) - ndim + index)
+        size = x.positions[axis]
+        out = size if sizes[index] is None else int(sizes[index])
+        if size % out:
+            x = _pool_axis(builder, x, AdaptiveAvgPool(axis, out))
+        elif out != size:
+            x = _pool_axis(builder, x, AvgPool(axis, size // out, size // out, 0, out))
+    return x
+
+
+def reduced(builder: Builder, x: Field, dim: Any, keepdim: bool, divide: bool) -> Field:
+    """Average over whole dimensions of positions, or sum over them if ``divide`` is False."""
+    if dim is None or dim == []:
+        raise Refused("it reduces the batch as well", "name the position dimensions: x.mean((2, 3))")
+    dims = sorted(int(d) % len(x.dims) for d in (dim if isinstance(dim, (tuple, list, torch.Size)) else (dim,)))
+    for d in dims:
+        if BATCH in x.dims[d]:
+            raise Refused(
+                "it reduces the batch: the kernel of two inputs would depend on all others", "reduce positions only"
+            )
+        if CHANNEL in x.dims[d]:
+            raise Refused(
+                "it reduces the channels, whose sum does not concentrate and whose mean vanishes in the limit",
+                "read the channels with an nn.Linear layer instead",
+            )
+        for axis in x.dims[d]:
+            size = x.positions[axis]
+            x = _pool_axis(builder, x, AvgPool(axis, size, size, 0, 1, divisor=None if divide else 1.0))
+    if not keepdim:
+        for d in reversed(dims):
+            x = x.squeeze(d)
+    return x
+
+
+@matches("mean", torch.mean, family="pooling", note="over positions")
+def mean(builder: Builder, x: Field, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Field:
+    """Average over positions."""
+    return reduced(builder, x, dim, keepdim, divide=True)
+
+
+@matches("sum", torch.sum, family="pooling")
+def sum_(builder: Builder, x: Field, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Field:
+    """Sum over positions."""
+    return reduced(builder, x, dim, keepdim, divide=False)
+
+
+def _pool_arguments(module: Any, path: str) -> dict[str, Any]:
+    names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+    divisor = getattr(module, "divisor_override", None)  # AvgPool1d has none
+    return {**{name: getattr(module, name) for name in names}, "divisor_override": divisor}
+
+
+for _ndim in (1, 2, 3):
+    for _build, _name, _kind, _arguments, _note in (
+        (avg_pool, f"avg_pool{_ndim}d", f"AvgPool{_ndim}d", _pool_arguments, "any window, stride and padding"),
+        (adaptive_avg_pool, f"adaptive_avg_pool{_ndim}d", f"AdaptiveAvgPool{_ndim}d", ("output_size",), "adaptive to any size"),
+    ):  # fmt: skip
+        _modules = {getattr(nn, _kind): _arguments}
+        matches(getattr(F, _name), _name, modules=_modules, family="pooling", note=_note)(partial(_build, _ndim))

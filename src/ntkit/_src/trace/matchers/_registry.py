@@ -9,37 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
 ModuleArguments = Callable[[Any, str], Mapping[str, Any]]
+Build = TypeVar("Build", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Matcher:
-    """The matcher of one family of operations.
-
-    Attributes
-    ----------
-    build
-        The matcher itself.
-    fresh
-        Whether it has its own weights, so that it turns even raw data into a random field.
-    refuses
-        Whether it only explains why there is no limit.
-    family, note
-        Its row in the table of supported layers.
-    modules, functions
-        The names under which users know it.
-    """
+    """The matcher of one family of operations."""
 
     build: Callable[..., Any]
-    fresh: bool
-    refuses: bool
+    fresh: bool  # has its own weights, so that it turns even raw data into a random field
+    refuses: bool  # only explains why there is no limit
     family: str
-    note: str
-    modules: tuple[str, ...]
+    note: str  # its row in the table of supported layers
+    modules: tuple[str, ...]  # names that users know
     functions: tuple[str, ...]
 
 
@@ -79,10 +66,10 @@ def matches(
     note: str = "",
     fresh: bool = False,
     refuses: bool = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[Build], Build]:
     """Register a matcher for functions (given as objects), methods and aten operators (as names) and module classes."""
 
-    def register(build: Callable[..., Any]) -> Callable[..., Any]:
+    def register(build: Build) -> Build:
         names = {str(getattr(function, "__name__", function)) for function in functions}
         # In-place forms and the exporter's operators are supported but not listed.
         shown = sorted(name for name in names if not name.endswith("_") and not name.startswith(("_", "special_")))

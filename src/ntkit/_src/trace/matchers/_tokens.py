@@ -29,7 +29,7 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
     The output of an ``nn.Embedding`` is random. A user's own parameter has no distribution, only its present values, so its
     covariance is K[a, a'] = p_a . p_a' / C. Both add a term to the tangent kernel.
     """
-    learned = value if isinstance(value, Computed) else _plain(value)
+    learned = value if isinstance(value, Computed) else Computed(value.parameter, lambda read: read(value), (value,))
     tensor, channel = learned.value, field.channel_dim
     shape = (1,) * (len(field.dims) - tensor.ndim) + tuple(tensor.shape)
     batch = next(dim for dim, atoms in enumerate(field.dims) if BATCH in atoms)
@@ -77,10 +77,6 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
         held=lambda read: (layout(learned.compute(read)), None),
     )
     return Field((Block(node, field.channels),), tuple(positions), tuple(dims), field.channels, field.batch)
-
-
-def _plain(weight: Weight) -> Computed:
-    return Computed(weight.parameter, lambda read: read(weight), (weight,))
 
 
 def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) -> tuple[Table, bool]:
@@ -165,10 +161,9 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
 def cross_moment(
     builder: Builder, nodes: tuple[int, int], coefficients: tuple[float, float], field: Field
 ) -> Tensor | None:
-    """Return the covariance between fixed values in two fields, beyond the product of their means.
+    """Return the covariance between fixed values in two fields, beyond the product of their means; None if one has none.
 
-    Present values of two parameters, such as a class token and a table of positions, are not independent: the mean over the
-    channels of p_a p'_a' is a number. Shape (P, P) with both orders added up; None if one field has no such values.
+    The mean over the channels of p_a p'_a' of two parameters is a number. Shape (P, P), with both orders added up.
     """
     _check_apart_from_data(builder, nodes, field)
     fixed = [_fixed_values(builder, node, field) for node in nodes]

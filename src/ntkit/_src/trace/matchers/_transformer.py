@@ -11,7 +11,7 @@ from torch import nn
 from .._builder import Builder, Refused
 from .._values import Data, Field
 from ._arithmetic import add
-from ._multi_head_attention import attend_torch, torch_arguments
+from ._attention import attend_torch, torch_arguments
 from ._registry import find, find_module, matches
 
 _NOTE = "transformer encoders with norms first or last, dropout off by `eval()`"
@@ -43,8 +43,7 @@ def encoder_layer(
 
     if layer.norm_first:
         x = add(builder, src, attend(norm(src, "norm1")))
-        total: Field = add(builder, x, feed_forward(norm(x, "norm2")))
-        return total
+        return add(builder, x, feed_forward(norm(x, "norm2")))
     x = norm(add(builder, src, attend(src)), "norm1")
     return norm(add(builder, x, feed_forward(x)), "norm2")
 

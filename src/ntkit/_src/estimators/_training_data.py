@@ -1,23 +1,98 @@
-"""The problem that a solver is given: kernel, points, targets, and weights and noise of the points."""
+"""What a solver is given: where the kernel comes from, points, targets, and weights and noise of the points."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Number
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_array
-from torch import Tensor
+from torch import Tensor, nn
 
-from ntkit._src.common import row_blocks, shown
+from ntkit._src.common import restored_generator, row_blocks, shown
 from ntkit._src.gram import ClusterKernel, DenseGram, GramOperator, KernelGram
-from ntkit._src.kernels import Kernel
-from ntkit.errors import InputError
+from ntkit._src.kernels import InfiniteWidth, InfiniteWidthKernel, Kernel, infinite_width
+from ntkit.errors import InputError, InputTypeError
 
-from ._kernel_source import KernelSource
+Which = Literal["ntk", "nngp"]
+
+_HIDDEN_LAYERS = 3
+# The limit does not depend on the width; a small width makes the module cheap to build and to trace.
+_HIDDEN_WIDTH = 16
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """The kernel that the parameters describe."""
+
+    kernel: Kernel | None  # None if the rows of X are those of a Gram matrix
+    # Of the network, so that a tuner tries other gains without tracing it again; None for the user's own kernel.
+    limit: InfiniteWidth | None = None
+    which: Which = "ntk"
+
+
+def kernel_of(limit: InfiniteWidth, which: Which) -> InfiniteWidthKernel:
+    """Return the kernel of a limit that a name refers to."""
+    return limit.ntk if which == "ntk" else limit.nngp
+
+
+def read_source(
+    kernel: str | Kernel,
+    module: nn.Module | None,
+    input_shape: Sequence[int] | None,
+    n_features: int,
+    w_std: float | None = None,
+    b_std: float | None = None,
+) -> KernelSource:
+    """Return the source that an estimator's parameters describe; this traces a module, and nothing after it does."""
+    if isinstance(kernel, Kernel):
+        if module is not None:
+            raise InputError(
+                f"module and your own kernel specify two kernels. Got module={type(module).__name__} and "
+                f"kernel={type(kernel).__name__}: leave module out, or write kernel='ntk' or 'nngp'."
+            )
+        return KernelSource(kernel)
+    if not isinstance(kernel, str) or kernel not in ("ntk", "nngp", "precomputed"):
+        raise InputError(f"kernel must be 'ntk', 'nngp', 'precomputed' or an ntkit Kernel. Got {shown(kernel)}.")
+    if kernel == "precomputed":
+        if module is not None or input_shape is not None:
+            raise InputError(
+                "kernel='precomputed' takes the Gram matrix as X, so module and input_shape must be None. "
+                "Leave them out, or write kernel='ntk' and pass the inputs."
+            )
+        return KernelSource(None)
+    limit = infinite_width(build_module(module, input_shape, n_features), w_std=w_std, b_std=b_std)
+    which = cast(Which, kernel)
+    return KernelSource(kernel_of(limit, which), limit, which)
+
+
+def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_features: int) -> nn.Module:
+    """Return the network whose kernel is used: the given one, or the default."""
+    if module is None:
+        return _default_module(n_features, flatten=input_shape is not None)
+    if not isinstance(module, nn.Module):
+        raise InputTypeError(
+            f"module must be a torch.nn.Module or None. Got {shown(module)} of type {type(module).__name__}: "
+            "pass an instance such as nn.Sequential(...)."
+        )
+    return module
+
+
+def _default_module(n_features: int, flatten: bool) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()] if flatten else []
+    # torch draws initial weights from its global generator; fitting must not advance the user's.
+    with restored_generator():
+        width = n_features
+        for _ in range(_HIDDEN_LAYERS):
+            layers += [nn.Linear(width, _HIDDEN_WIDTH), nn.ReLU()]
+            width = _HIDDEN_WIDTH
+        layers.append(nn.Linear(width, 1))
+    return nn.Sequential(*layers)
+
 
 _BLOCK_ROWS = 1024
 
@@ -29,17 +104,10 @@ class Weighting:
     It is the minimum of :math:`\sum_i w_i (f(x_i) - y_i)^2 + \rho |f|_K^2` (N = 0). With :math:`S = W^{1/2}` it reads
     :math:`(S (K + N) S + \rho I)\, S^{-1} a = S y`: a system with one ridge, which every solver and the leave-one-out formula
     accept. An integer weight is equivalent to that many copies of the point.
-
-    Attributes
-    ----------
-    roots
-        The square roots of the weights, shape (n,), all positive; None if all are one.
-    noise
-        The diagonal of N, shape (n,), in the units of K; None if it is zero.
     """
 
-    roots: Tensor | None = None
-    noise: Tensor | None = None
+    roots: Tensor | None = None  # S, shape (n,), all positive; None if all are one
+    noise: Tensor | None = None  # the diagonal of N, shape (n,), in the units of K; None if it is zero
 
     @property
     def plain(self) -> bool:
@@ -74,45 +142,27 @@ class Weighting:
                 matrix[rows] *= self.roots[rows, None] * self.roots
         return matrix
 
-    def scale(self, columns: Tensor) -> Tensor:
-        """Return S times columns, shape (n,) or (n, k): targets into the system, its solution to the coefficients a."""
-        if self.roots is None:
-            return columns
-        return self.roots * columns if columns.ndim == 1 else self.roots[:, None] * columns
+    def scale(self, columns: Tensor, power: int = 1) -> Tensor:
+        """Return S^power times columns, shape (n,) or (n, k).
 
-    def unscale(self, columns: Tensor) -> Tensor:
-        """Return S^-1 times columns, shape (n,) or (n, k): predictions of the system to those of the points."""
+        S brings targets into the system and its solution to the coefficients a, S^-1 its predictions to those of the points.
+        """
         if self.roots is None:
             return columns
-        return columns / (self.roots if columns.ndim == 1 else self.roots[:, None])
+        roots = self.roots**power
+        return roots * columns if columns.ndim == 1 else roots[:, None] * columns
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What a solver is given.
-
-    Attributes
-    ----------
-    source
-        Where the kernel comes from.
-    x
-        The inputs, shape (n, ...); K(X, X), shape (n, n), if the source has no kernel.
-    y
-        The targets, shape (n,) or (n, k).
-    weighting
-        Weights and noise of the points.
-    left_out
-        Whether predictions of points by models without them are wanted.
-    client
-        Of the Dask cluster that computes Gram matrices; None for this process.
-    """
+class TrainingData:
+    """What a solver is given."""
 
     source: KernelSource
-    x: Tensor | GramOperator
-    y: Tensor
+    x: Tensor | GramOperator  # the inputs, shape (n, ...); K(X, X), shape (n, n), if the source has no kernel
+    y: Tensor  # the targets, shape (n,) or (n, k)
     weighting: Weighting
-    left_out: bool
-    client: Any = None
+    left_out: bool  # whether predictions of points by models without them are wanted
+    client: Any = None  # of the Dask cluster that computes Gram matrices; None for this process
 
     @property
     def points(self) -> Tensor:
