@@ -175,11 +175,10 @@ class Emitter:
         out: int | None = None,
         start: int | None = None,
     ) -> None:
-        """Add the instruction that computes a plane at one of its ordinary offsets.
-
-        It reads the plane ``read`` at the ordinary offset ``source``; None if a window sees only padding. ``out`` and
-        ``start`` are slots or accumulators to write and to read instead of those of the planes. ``core/tape.hpp`` has the rest.
-        """
+        """Add the instruction that computes a plane at one of its ordinary offsets."""
+        # It reads the plane ``read`` at the ordinary offset ``source``; None if a window sees only padding. ``out`` and
+        # ``start`` are slots or accumulators to write and to read instead of those of the planes. ``core/tape.hpp`` has the
+        # rest.
         if read is None:
             into = _core.NOTHING if start is None else start
             covariance_in = plane.covariance and not self.network.reads_h[plane.node]
