@@ -112,7 +112,11 @@ class Emitter:
         """Emit a sum of planes, each times the factor of the input it belongs to; ``wide``: in double precision."""
         index = plane.node
         if wide:
-            total = self._take_sum(index)
+            self._sum_positions = max(self._sum_positions, self.network.batch * prod(self.nodes[index].positions))
+            if not self._free_sums:
+                self._free_sums.append(self._sums)
+                self._sums += 1
+            total = self._free_sums.pop()
             self.instructions.append(_core.Instruction(_core.Kind.CLEAR, self.plain(index), out_slot=total))
         else:
             self.take_slot(plane)
@@ -251,13 +255,6 @@ class Emitter:
         self._uses[plane] -= 1
         if self._uses[plane] == 0:
             self.leave_slot(plane)
-
-    def _take_sum(self, index: int) -> int:
-        self._sum_positions = max(self._sum_positions, self.network.batch * prod(self.nodes[index].positions))
-        if not self._free_sums:
-            self._free_sums.append(self._sums)
-            self._sums += 1
-        return self._free_sums.pop()
 
     def plan(self) -> TapePlan:
         """Pass the tape to the core, which checks it."""
