@@ -35,7 +35,6 @@ TOGETHER = {
     "gram/_store.py": "gram/test_killed.py",
     "kernels/_estimate.py": "rules/test_sampled_attention.py",
     "kernels/_gpytorch_kernel.py": "kernels/test_gpytorch.py",
-    "kernels/finite_network/_parameter_sums.py": "kernels/finite_network/test_empirical.py",
     "kernels/finite_network/_products.py": "kernels/finite_network/test_empirical.py",
     "kernels/finite_network/_survey.py": "kernels/finite_network/test_empirical.py",
     "layers/_elementwise.py": "rules/test_activation_rules.py",

@@ -24,11 +24,9 @@ _KINDS = "CSV (.csv, .tsv), Parquet (.parquet), NPZ, NPY or Zarr (.zarr)"
 
 
 def read_table(path: Path, as_text: Sequence[str] = ()) -> pd.DataFrame:
-    """Read a file as a table with column names; the columns ``as_text`` of a CSV file as text, whatever they hold.
-
-    In NPZ files and Zarr groups each one-dimensional array is a column with the array's name, and each feature of a larger array
-    is a column, named ``X.0``, ``X.1``, ...; so are the columns of a single array.
-    """
+    """Read a file as a table with column names; the columns ``as_text`` of a CSV file as text, whatever they hold."""
+    # In NPZ files and Zarr groups each one-dimensional array is a column with the array's name, and each feature of a larger
+    # array is a column, named ``X.0``, ``X.1``, ...; so are the columns of a single array.
     suffix = path.suffix.lower()
     with _readable(path):
         if suffix in (".csv", ".tsv"):
@@ -93,11 +91,10 @@ class Inputs(NamedTuple):
 def read_inputs(
     path: Path, shape: tuple[int, ...] | None, dtype: DType, without: str | None = None, names: Sequence[str] = ()
 ) -> Inputs:
-    """Read a table of numbers, or an array whose first axis counts inputs, as a batch of shape (n, *shape).
-
-    Without a shape it stays as it is. The column ``without`` is no input. ``names`` are the columns of the file that these inputs
-    go with: those of a table are found by name in any order, and need not include ``without``; those of arrays by their place.
-    """
+    """Read a table of numbers, or an array whose first axis counts inputs, as a batch of shape (n, *shape)."""
+    # Without a shape it stays as it is. The column ``without`` is no input. ``names`` are the columns of the file that these
+    # inputs go with: those of a table are found by name in any order, and need not include ``without``; those of arrays by
+    # their place.
     if without is None and path.suffix.lower() in (".npy", ".zarr"):
         with _readable(path):
             arrays = _arrays(path)

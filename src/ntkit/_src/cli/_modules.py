@@ -21,11 +21,9 @@ Module = Annotated[
 
 
 def read_module(name: str) -> nn.Module:
-    """Return the network of a TOML file, or of ``package.module:attribute``: a module, or what returns one when called.
-
-    The current folder is searched too. A TOML file has a table ``[[layers]]`` for each layer, with ``layer = "Linear"`` and the
-    layer's arguments, such as ``in_features = 784``.
-    """
+    """Return the network of a TOML file, or of ``package.module:attribute``: a module, or what returns one when called."""
+    # The current folder is searched too. A TOML file has a table ``[[layers]]`` for each layer, with ``layer = "Linear"`` and
+    # the layer's arguments, such as ``in_features = 784``.
     if name.endswith(".toml"):
         return _from_toml(Path(name))
     place, colon, attribute = name.partition(":")

@@ -43,11 +43,9 @@ class Problem:
 def read_problem(
     path: Path, target: str, task: Task = Task.AUTO, drop: Sequence[str] = (), keep_constant: bool = False
 ) -> Problem:
-    """Read a table and its target column, without the columns ``drop``.
-
-    ``Task.AUTO``: numbers mean regression, unless they are integers with at most 20 distinct values. Constant columns are kept
-    only if all columns are the entries of one input (``keep_constant``).
-    """
+    """Read a table and its target column, without the columns ``drop``."""
+    # ``Task.AUTO``: numbers mean regression, unless they are integers with at most 20 distinct values. Constant columns are
+    # kept only if all columns are the entries of one input (``keep_constant``).
     table = read_table(path)
     values = column(table, target, path)
     unknown = [name for name in drop if name not in table.columns]

@@ -186,11 +186,10 @@ def copy_module(module: nn.Module) -> nn.Module:
 
 
 class OwnParameters(TorchFunctionMode):
-    """A guard that refuses to run a copy of a module that computes with the original's parameters.
+    """A guard that refuses to run a copy of a module that computes with the original's parameters."""
 
-    Functions are not copied, so a hook or a forward that closes over a layer keeps using that layer, whatever happens to
-    the copy's parameters.
-    """
+    # Functions are not copied, so a hook or a forward that closes over a layer keeps using that layer, whatever happens to the
+    # copy's parameters.
 
     def __init__(self, original: nn.Module) -> None:
         super().__init__()

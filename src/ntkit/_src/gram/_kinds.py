@@ -107,11 +107,10 @@ def write_chunk(path: Path, tile: Tile, size: int, values: NDArray[Any]) -> None
 
 
 class ZarrStore(TileStore):
-    """A Zarr array in version 3 of the format, one chunk per tile, no compression; missing chunks read as NaN.
+    """A Zarr array in version 3 of the format, one chunk per tile, no compression; missing chunks read as NaN."""
 
-    A symmetric matrix has only the chunks on and above the diagonal. Zarr writes chunks without syncing them, so ntkit
-    writes them itself; Zarr's own reader checks the result in the tests.
-    """
+    # A symmetric matrix has only the chunks on and above the diagonal. Zarr writes chunks without syncing them, so ntkit writes
+    # them itself; Zarr's own reader checks the result in the tests.
 
     @staticmethod
     def manifest_path(path: Path) -> Path:

@@ -92,11 +92,10 @@ def _line(tile: Tile, sum_: int) -> str:
 
 
 class TileStore(ABC):
-    """The tiles of one matrix on disk, at the path where the user finds it.
+    """The tiles of one matrix on disk, at the path where the user finds it."""
 
-    A manifest identifies the matrix; a journal has one line per finished tile: its position and checksum. Lines are only
-    ever appended, so a killed run leaves at worst a partial line at the end, which is ignored.
-    """
+    # A manifest identifies the matrix; a journal has one line per finished tile: its position and checksum. Lines are only ever
+    # appended, so a killed run leaves at worst a partial line at the end, which is ignored.
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest

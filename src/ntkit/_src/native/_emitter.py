@@ -112,7 +112,11 @@ class Emitter:
         """Emit a sum of planes, each times the factor of the input it belongs to; ``wide``: in double precision."""
         index = plane.node
         if wide:
-            total = self._take_sum(index)
+            self._sum_positions = max(self._sum_positions, self.network.batch * prod(self.nodes[index].positions))
+            if not self._free_sums:
+                self._free_sums.append(self._sums)
+                self._sums += 1
+            total = self._free_sums.pop()
             self.instructions.append(_core.Instruction(_core.Kind.CLEAR, self.plain(index), out_slot=total))
         else:
             self.take_slot(plane)
@@ -175,11 +179,10 @@ class Emitter:
         out: int | None = None,
         start: int | None = None,
     ) -> None:
-        """Add the instruction that computes a plane at one of its ordinary offsets.
-
-        It reads the plane ``read`` at the ordinary offset ``source``; None if a window sees only padding. ``out`` and
-        ``start`` are slots or accumulators to write and to read instead of those of the planes. ``core/tape.hpp`` has the rest.
-        """
+        """Add the instruction that computes a plane at one of its ordinary offsets."""
+        # It reads the plane ``read`` at the ordinary offset ``source``; None if a window sees only padding. ``out`` and
+        # ``start`` are slots or accumulators to write and to read instead of those of the planes. ``core/tape.hpp`` has the
+        # rest.
         if read is None:
             into = _core.NOTHING if start is None else start
             covariance_in = plane.covariance and not self.network.reads_h[plane.node]
@@ -252,13 +255,6 @@ class Emitter:
         self._uses[plane] -= 1
         if self._uses[plane] == 0:
             self.leave_slot(plane)
-
-    def _take_sum(self, index: int) -> int:
-        self._sum_positions = max(self._sum_positions, self.network.batch * prod(self.nodes[index].positions))
-        if not self._free_sums:
-            self._free_sums.append(self._sums)
-            self._sums += 1
-        return self._free_sums.pop()
 
     def plan(self) -> TapePlan:
         """Pass the tape to the core, which checks it."""

@@ -32,7 +32,8 @@ def with_rescaling(program: Program) -> Program:
     """Insert the changes of scale that a program needs; most need none and are returned as they are."""
     along = scaling(program)
     if along[program.output] or not any(
-        _reads_angle(node) and all(along[read] for read in node.inputs) for node in program.nodes
+        (family := family_of(node.op)) is not None and family.reads_angle and all(along[read] for read in node.inputs)
+        for node in program.nodes
     ):
         return program
     nodes: list[Node] = []
@@ -52,8 +53,3 @@ def with_rescaling(program: Program) -> Program:
         new.append(len(nodes))
         nodes.append(replace(node, inputs=tuple(inputs)))
     return Program(tuple(nodes), program.prefixes, program.layout)
-
-
-def _reads_angle(node: Node) -> bool:
-    family = family_of(node.op)
-    return family is not None and family.reads_angle

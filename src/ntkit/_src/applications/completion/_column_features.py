@@ -47,10 +47,9 @@ def check_prior(prior: Any, columns: int) -> str:
 def column_features(
     prior: Any, entries: Entries, offsets: Offsets, matrix: Any, transposed: bool, refit: bool
 ) -> Tensor:
-    """Return z, one row of features per column, shape (d, q), float64, for the entries before offsets are removed.
-
-    An imputer takes the user's ``matrix``, of whose transpose the entries are if ``transposed``; ``refit`` fits a clone to it.
-    """
+    """Return z, one row of features per column, shape (d, q), float64, for the entries before offsets are removed."""
+    # An imputer takes the user's ``matrix``, of whose transpose the entries are if ``transposed``; ``refit`` fits a clone to
+    # it.
     k, d = entries.shape
     kind = check_prior(prior, d)
     if kind == "identity":

@@ -82,7 +82,7 @@ def linear_regions(module: nn.Module, x: Tensor) -> LinearRegions:
             raise InputError(
                 "the module must have ReLU units, whose patterns are counted. Found no call of relu, leaky_relu or prelu."
             )
-        patterns.update(recorder.digests())
+        patterns.update(one.digest() for one in recorder.hashes)
     count = len(patterns)
     status = (
         "Saturated: every input has a region of its own. Take more inputs, smaller patches or fewer channels."
@@ -112,21 +112,17 @@ class _Signs(TorchFunctionMode):
     def __init__(self, rows: int) -> None:
         super().__init__()
         self.layers = 0
-        self._hashes = [hashlib.blake2b(digest_size=16) for _ in range(rows)]
+        self.hashes = [hashlib.blake2b(digest_size=16) for _ in range(rows)]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _RECTIFIERS:
             values = args[0] if args else (kwargs or {})["input"]
-            if len(values) != len(self._hashes):
+            if len(values) != len(self.hashes):
                 raise InputError(
-                    f"the module must keep the batch in front. Got {tuple(values.shape)} for {len(self._hashes)} inputs."
+                    f"the module must keep the batch in front. Got {tuple(values.shape)} for {len(self.hashes)} inputs."
                 )
             bits = np.packbits((values.detach() > 0).flatten(1).cpu().numpy(), axis=1)
-            for row, one in zip(self._hashes, bits, strict=True):
+            for row, one in zip(self.hashes, bits, strict=True):
                 row.update(one.tobytes())
             self.layers += 1
         return func(*args, **(kwargs or {}))
-
-    def digests(self) -> list[bytes]:
-        """Return one string per row; two are equal if all their patterns are."""
-        return [one.digest() for one in self._hashes]

@@ -81,11 +81,9 @@ def run(
     multiplier: Callable[[str], float] | None,
     settling: Settling | None = None,
 ) -> tuple[list[tuple[int, ...]], Shapes]:
-    """Run a copy on meta tensors whose layers resize themselves; without a multiplier they keep their sizes.
-
-    Returns the shapes of the outputs, and those that each layer received. While settling it raises :class:`Restart` if something
-    was learnt; a module that cannot run is a :class:`Conflict`.
-    """
+    """Run a copy on meta tensors whose layers resize themselves; without a multiplier they keep their sizes."""
+    # Returns the shapes of the outputs, and those that each layer received. While settling it raises :class:`Restart` if
+    # something was learnt; a module that cannot run is a :class:`Conflict`.
     probe = copy.deepcopy(module)
     for parameter in probe.parameters():
         parameter.requires_grad_(parameter.is_floating_point())  # keeps torch from paths that bypass the layers

@@ -17,10 +17,9 @@ from ._cost import costs
 from ._jacobian import jacobian_diag, jacobian_gram
 from ._known_surveys import KnownSurveys
 from ._network import Batch, Inputs, Network, Output, as_inputs, check_finite_output, larger
-from ._parameter_sums import Diagonal, Total
 from ._products import TangentOperator, product_gram
 from ._structured import structured_diag, structured_gram
-from ._survey import Survey, survey, survey_features
+from ._survey import Diagonal, Survey, Total, survey, survey_features
 
 Method = Literal["auto", "structured", "jacobian", "ntk-vp"]
 BYTE_BUDGET = 2**29

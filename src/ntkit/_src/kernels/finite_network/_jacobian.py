@@ -11,8 +11,7 @@ from torch.func import jacrev, vmap
 
 from ._layers import contract
 from ._network import Inputs, Network
-from ._parameter_sums import Diagonal, Total, slices
-from ._survey import Survey
+from ._survey import Diagonal, Survey, Total, slices
 
 
 def jacobian_rows(network: Network, names: Sequence[str], x: Inputs, outputs: slice) -> dict[str, Tensor]:

@@ -140,11 +140,9 @@ class Network:
         return values[:, [self.output]] if isinstance(self.output, int) else values
 
     def check(self, x1: Batch | Inputs, x2: Batch | Inputs | None, trained: bool) -> None:
-        """Refuse inputs that are empty, not finite, or not of the module's dtype and device, and modules without a kernel.
-
-        These are modules that draw random numbers, change their own output, mix rows, compute in half precision, have no trained
-        parameters (where ``trained``), or whose output is not one differentiable tensor with a row for each input.
-        """
+        """Refuse inputs that are empty, not finite, or not of the module's dtype and device, and modules without a kernel."""
+        # These are modules that draw random numbers, change their own output, mix rows, compute in half precision, have no
+        # trained parameters (where ``trained``), or whose output is not one differentiable tensor with a row for each input.
         check_module(self.module)
         check_precision(self.module)
         parameter = next(self.module.parameters(), None)

@@ -13,9 +13,8 @@ from ntkit._src.common import measuring, plain_attention
 
 from ._jacobian import jacobian_diag
 from ._network import Inputs, check_finite_output
-from ._parameter_sums import Diagonal, Total, slices
 from ._structured import structured_diag
-from ._survey import Survey
+from ._survey import Diagonal, Survey, Total, slices
 
 
 def backward(survey: Survey, names: Sequence[str], x: Inputs, weights: Tensor) -> dict[str, Tensor]:

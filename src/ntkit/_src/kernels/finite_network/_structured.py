@@ -12,8 +12,7 @@ from ntkit.errors import InputError
 
 from ._layers import Call, captured, contract, layer_diag, layer_gram, read_gradients, read_patches
 from ._network import Inputs
-from ._parameter_sums import Diagonal, Total, slices
-from ._survey import Structured, Survey
+from ._survey import Diagonal, Structured, Survey, Total, slices
 
 
 @dataclass(frozen=True)
