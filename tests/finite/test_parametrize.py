@@ -205,8 +205,8 @@ PLAIN = lambda: mlp(2, 3, 1)  # noqa: E731
     [
         (lambda: ntkit.parametrize_ntk(torch.relu), InputTypeError, "must be a torch.nn.Module"),
         (lambda: ntkit.parametrize_ntk(nn.LazyLinear(3)), InputError, "no shape yet"),
-        (lambda: ntkit.parametrize_ntk(PLAIN(), w_std=-1), InputError, "finite and not negative"),
-        (lambda: ntkit.parametrize_ntk(PLAIN(), b_std=float("nan")), InputError, "finite and not negative"),
+        (lambda: ntkit.parametrize_ntk(PLAIN(), w_std=-1), InputError, "finite and at least 0"),
+        (lambda: ntkit.parametrize_ntk(PLAIN(), b_std=float("nan")), InputError, "finite and at least 0"),
         (lambda: ntkit.parametrize_ntk(PLAIN(), overrides={"1": {"w_std": 1.0}}), InputError, "['0', '2']"),
         (lambda: ntkit.parametrize_ntk(PLAIN(), overrides=[1]), InputTypeError, "must be a mapping"),
         (lambda: ntkit.parametrize_ntk(PLAIN(), overrides={"0": {"std": 1.0}}), InputError, '"w_std" and "b_std"'),
@@ -220,7 +220,7 @@ PLAIN = lambda: mlp(2, 3, 1)  # noqa: E731
         (lambda: ntkit.initialize(ntkit.parametrize_ntk(PLAIN()), "standard"), InputError, "remove_ntk"),
         (lambda: ntkit.initialize(ntkit.parametrize_ntk(PLAIN()), w_std=1.0), InputError, "left out"),
         (lambda: ntkit.initialize(PLAIN(), "torch", b_std=1.0), InputError, "left out"),
-        (lambda: ntkit.initialize(PLAIN(), "he"), InputError, '"ntk", "standard" or "torch"'),
+        (lambda: ntkit.initialize(PLAIN(), "he"), InputError, "'ntk', 'standard', 'torch'"),
         (lambda: ntkit.initialize(PLAIN(), "torch", generator=3), InputTypeError, "torch.Generator"),
     ],
 )
