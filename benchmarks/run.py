@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cases import CASES, Case
 from history import append_record, record
 from rich.console import Console
 from rich.progress import track
@@ -32,7 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ntkit
-from ntkit import native
+from cases import CASES, Case
+from ntkit._src import native
 from ntkit_studies.skeleton._manifest import this_machine
 
 # Of each turn, in which two threads, one thread and matrix products alternate: other work on the machine comes and goes within

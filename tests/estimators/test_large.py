@@ -92,7 +92,7 @@ def test_rows_from_files_and_blocks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"solver": "cg"}, {"n_centres": 60}, {"tune": "loo", "solver": "nystrom"}], ids=str
+    "settings", [{"solver": "cg"}, {"n_centres": 60}, {"n_centres": 200}, {"tune": "loo", "solver": "nystrom"}], ids=str
 )
 def test_gram_matrices_in_memory_and_on_disk(settings: dict[str, Any], tmp_path: Path) -> None:
     """A solver reads the parts of a stored matrix that it needs; the predictions are those of the kernel itself."""

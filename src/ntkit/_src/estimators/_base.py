@@ -168,7 +168,7 @@ class KernelEstimator(BaseEstimator):
         if choice.kernel is not None:
             self.X_fit_ = rows if fit.centres is None else np.array(rows[centres])
         self.dual_coef_: NDArray[Any] = fit.dual.cpu().numpy()
-        if choice.kernel is None and len(self.dual_coef_) < len(X):
+        if choice.kernel is None and (fit.centres is not None or len(self.dual_coef_) < len(X)):
             self.dual_coef_ = np.zeros((len(X), *targets.shape[1:]), self.dual_coef_.dtype)
             self.dual_coef_[np.arange(len(X))[kept][centres]] = fit.dual.cpu().numpy()
         self.ridge_, self.stopping_time_, self.tuning_ = choice.ridge, choice.time, choice.record
