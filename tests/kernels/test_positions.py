@@ -161,7 +161,9 @@ def test_bad_positions(at, error, words):
 
 def test_more_than_memory():
     net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 1, 1))
-    with pytest.raises(MemoryLimitError, match=r"positions of 4 pairs.*GB can be used here.*at=\[\.\.\.\]"):
+    with pytest.raises(
+        MemoryLimitError, match=r"positions of 4 pairs.*250,000,000,000 entries.*GB can be used here.*at=\[\.\.\.\]"
+    ):
         ntkit.infinite_width(net).nngp.positions(torch.zeros(2, 1, 500, 500))
 
 

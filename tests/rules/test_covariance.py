@@ -33,6 +33,13 @@ def test_restriction_takes_diagonals(keeps):
     assert full.restrict((ALL, ALL)) is full
 
 
+def test_h_is_dropped_with_and_without_a_ratio():
+    k = normal(2, 3)
+    for ratio in (None, normal(2, 1)):
+        bare = Covariance(k, None, (), h=k, ratio=ratio).without_h()
+        assert bare.h is None and bare.ratio is None and torch.equal(bare.nngp, k)
+
+
 def test_affine_term_settles_to_a_times_k():
     k, theta, a = normal(2, 3), normal(2, 3, seed=1), normal(2, 3, seed=2)
     torch.testing.assert_close(Covariance(k, theta, (), a).settled().ntk, theta + a * k, rtol=1e-15, atol=1e-15)

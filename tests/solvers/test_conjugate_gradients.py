@@ -35,6 +35,12 @@ def test_memory_that_it_holds(case: Any, rank: int, tmp_path: Path) -> None:
     assert system.solve(case.y).stats["bytes"] == 8 * 150 * (rank + 6 * 3) + 2 * 37**2 * 8
 
 
+def test_the_size_of_the_targets_changes_nothing(case: Any) -> None:
+    system = CG(rank=0).set_up(DenseGram(case.dense), 1e-4)
+    steps = [system.solve(case.y * factor).stats["iterations"] for factor in (1.0, 2.0**-20, 2.0**20)]
+    assert max(steps) - min(steps) <= 1  # powers of two: but for under- and overflow, the same numbers
+
+
 def test_the_preconditioner_saves_iterations(case: Any) -> None:
     gram = DenseGram(case.dense)
     steps = [CG(rank=rank).set_up(gram, 1e-4).solve(case.y).stats["iterations"] for rank in (0, 20, 80, 150)]

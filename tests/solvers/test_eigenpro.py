@@ -27,6 +27,7 @@ def test_asks_for_the_epochs_it_needs(case: Any) -> None:
     gram = DenseGram(case.dense)
     short = EigenPro(epochs=20, rtol=1e-8, sample=100, rank=40, batch=20).set_up(gram, 0.1).solve(case.y[:, 0])
     assert short.status.outcome is Outcome.NOT_CONVERGED and short.value.shape == (150,)
+    assert short.stats["jitter"] == 0.0
     assert short.stats["epochs"] == 20 and short.stats["iterations"] == 20 * 8  # 150 rows are eight batches of 20
     needed = int(str(short.status).split("epochs=")[1].split(",")[0])
     long = EigenPro(epochs=3 * needed, rtol=1e-8, sample=100, rank=40, batch=20).set_up(gram, 0.1).solve(case.y[:, 0])

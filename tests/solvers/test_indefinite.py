@@ -38,6 +38,7 @@ def test_solution_is_that_of_the_matrix_as_it_is(negative: int) -> None:
     expected = np.linalg.solve(gram.numpy(), y.numpy())
     np.testing.assert_allclose(found.value, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert found.stats["negative"] == negative and found.stats["rank"] == 60
+    assert 0 < found.stats["seconds"] < 3600
     assert found.stats["residual"] < 1e-13 and found.stats["jitter"] == found.stats["ridge"] == 0
     assert found.stats["scale"] == pytest.approx(float(values.mean()), rel=1e-9)
     assert found.status.outcome is Outcome.SOLVED and "LDL^T" in found.status

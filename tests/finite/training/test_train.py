@@ -215,3 +215,13 @@ def test_divergence_is_told_from_the_first_loss():
     assert float(run.losses[0]) == pytest.approx(first) and float(run.losses[1]) > 10 * first
     message = f"L went from {first:.3g} to {float(run.losses[-1]):.3g}"
     assert message in str(caught[0].message) and message in run.status
+
+
+def test_a_parameter_of_zeros_that_stays_zero_has_not_moved():
+    net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Tanh(), nn.Linear(3, 1)).double()
+    nn.init.zeros_(net[2].weight)
+    nn.init.zeros_(net[2].bias)  # so that no gradient reaches the first layer, and targets of zero leave the last one
+    nn.init.zeros_(net[0].weight)
+    x = torch.eye(2, dtype=torch.float64)
+    run = ntkit.train(net, x, torch.zeros(2, 1, dtype=torch.float64), Schedule(learning_rate=0.1, steps=2))
+    assert not run.movement.any()  # zero over zero is no movement, not NaN

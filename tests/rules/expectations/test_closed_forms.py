@@ -9,7 +9,7 @@ import torch
 from mpmath import mp, mpf
 
 from ntkit._src.program import GELU, Cos, Sin
-from ntkit._src.rules.expectations import dual
+from ntkit._src.rules.expectations import dual, odd_factorial
 
 mp.dps = 60
 POWERS = [10.0**power for power in (-6, -3, 0, 2, 4, 6, 8, 10, 12)]
@@ -71,3 +71,8 @@ def test_waves_of_different_variances():
         covariance = r * mp.sqrt(mpf(one) * mpf(two)) if abs(r) == 1 else mpf(float(k[i]))
         exact = mp.exp(-(mpf(one) + two) / 2) * mp.sinh(covariance)
         assert abs(mpf(float(found[i])) - exact) <= 2e-16 * abs(exact) * max(50, one, two) + 1e-300, points[i]
+
+
+def test_moments_of_a_standard_normal():
+    """E z^n = (n - 1)!! for even n."""
+    assert [odd_factorial(n) for n in (0, 2, 4, 6, 8)] == [1, 1, 3, 15, 105]
