@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cases import CASES, Case
 from history import append_record, record
 from rich.console import Console
 from rich.progress import track
@@ -31,7 +32,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ntkit
-from cases import CASES, Case
 from ntkit._src import native
 from ntkit_studies.skeleton._manifest import this_machine
 
