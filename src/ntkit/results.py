@@ -1,6 +1,5 @@
 """What functions of this library return, for annotations and ``isinstance``."""
 
-from ntkit._src.diagnostics import Attribution
 from ntkit._src.dynamics import Evidence, LearningCurves, LeaveOneOut, Posterior
 from ntkit._src.finite import MonteCarlo, Trajectory
 from ntkit._src.gram import ClusterKernel, StoredGram
@@ -11,7 +10,6 @@ from ntkit._src.trace import Adapted
 
 __all__ = [
     "Adapted",
-    "Attribution",
     "ClusterKernel",
     "Empirical",
     "Evidence",

@@ -288,7 +288,7 @@ class RFMRegressor(MultiOutputMixin, RegressorMixin, RFMBase):
 
 
 class RFMClassifier(LabelEncoderMixin, RFMBase):
-    r"""Classification by a recursive feature machine: regression on centred one-hot targets in a learnt metric.
+    """Classification by a recursive feature machine: regression on centred one-hot targets in a learnt metric.
 
     The targets of a point of class c are :math:`e_c - 1/C`, and the class of the largest score is predicted; two classes use
     one column of targets -1 and 1, which yields the same classifier. All else is as for :class:`RFMRegressor`; the settings

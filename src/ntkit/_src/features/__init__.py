@@ -1,6 +1,5 @@
 """What a network learns beyond its kernel: feature matrices, the neural feature ansatz, and optimisers that strengthen it."""
 
-from . import rfm
 from ._adaptive_speed import AdaptiveSpeed
 from ._correlation import correlation, randomize_eigenvectors
 from ._expected_ptk import expected_ptk
@@ -25,5 +24,4 @@ __all__ = [
     "ptk",
     "ptk_covariance",
     "randomize_eigenvectors",
-    "rfm",
 ]

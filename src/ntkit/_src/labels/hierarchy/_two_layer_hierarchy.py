@@ -36,8 +36,8 @@ class TwoLayerHierarchy:
     those of one function; :meth:`estimate_fourth` also returns their standard error.
 
     The expected K4(x, x', x_i, x_j) of the ReLU is finite unless x_j is parallel to x or to x'. There it is infinite: that of
-    ReLUs smoothed over a width h |x| is c / h + k + O(h), where for x_j parallel to x alone
-    c = -3 |x_j| / (sqrt(8) pi |x|) x . x' x . x_i E[sigma'(z_i) sigma'(z')] over the neurons orthogonal to x. So at a
+    ReLUs smoothed over a width ``h |x|`` is c / h + k + O(h), where for x_j parallel to x alone
+    ``c = -3 |x_j| / (sqrt(8) pi |x|) x . x' x . x_i E[sigma'(z_i) sigma'(z')]`` over the neurons orthogonal to x. So at a
     training point the expansion in 1 / width itself breaks down, and only the finite part k is used. Smooth activations have
     no such points.
 
