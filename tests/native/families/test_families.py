@@ -132,3 +132,15 @@ class Graph(nn.Module):
 def test_reasons_for_operations_without_a_family(module, shape, reason):
     found = ntkit.infinite_width(module).explain(shape).reason
     assert found.startswith("the native engine has no instruction for ") and reason in found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_padding_on_one_side_alone(dtype):
+    """A window of even length and "same" padding adds zeros at one end only."""
+    first, second = nn.Conv1d(2, 8, 2, padding="same"), nn.Conv1d(8, 8, 2, padding="same")
+    net = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(40, 1))
+    x = torch.randn(4, 2, 5, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x[1] = x[0] * (1 + 1e-6)  # nearly equal inputs read H, not K
+    limit = ntkit.infinite_width(net, b_std=0.2)
+    for native, reference in zip(limit.both(x, engine="native"), limit.both(x, engine="reference"), strict=True):
+        torch.testing.assert_close(native, reference, rtol=1e-5 if dtype is torch.float32 else 1e-12, atol=0)
