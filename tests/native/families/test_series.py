@@ -11,7 +11,7 @@ from torch import nn
 import ntkit
 from ntkit._src.native import BeyondRange, NativeEngine, tape_of
 from ntkit._src.native._core import Kind
-from ntkit._src.native.families._series import ORDERS, _expansion, series_table
+from ntkit._src.native.families._series import ORDERS, _coefficients, _expansion, series_table
 from ntkit._src.program import AnyFunction
 
 SMOOTH = {
@@ -73,6 +73,14 @@ def test_odd_and_even_functions_have_every_other_order(name):
     layer, first, step = SMOOTH[name]
     orders = series_table(phi_of(layer), ORDERS[0]).orders
     assert orders[0] == first and all((n - first) % step == 0 for n in orders) and len(orders) <= ORDERS[0] / 2
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softplus", "mine"])
+def test_a_constant_costs_no_digits_at_small_deviations(name):
+    # Tables divide the coefficients by the deviation, and with them what rounding leaves of phi(0) in each. The true ones of
+    # these orders are below 1e-30; with phi(0) in the sums, 4e-16 and more is left, depending on the BLAS.
+    coefficients, _ = _coefficients(phi_of(SMOOTH[name][0]), torch.tensor([7e-4], dtype=torch.float64), 0.0)
+    assert coefficients[0, 9:].norm() < 1e-16
 
 
 def reach(table):

@@ -232,8 +232,12 @@ def _expansion(phi: Activation) -> _Expansion | None:
 def _coefficients(phi: Activation, s: Tensor, shift: float) -> tuple[Tensor, _Squares]:
     """Return the Hermite coefficients at deviations s, shape (len(s), orders), and the moments."""
     x, hermite = _grid(shift)
-    f, g = (values * hermite[0] for values in evaluate(phi, s[:, None] * x))
-    return f @ hermite.T, _Squares(s, (f**2).sum(1), (g**2).sum(1))
+    values, slopes = evaluate(phi, s[:, None] * x)
+    # Orders above zero do not see phi(0). Left in, its rounding errors would be divided by small deviations.
+    constant = evaluate(phi, torch.zeros(1, dtype=torch.float64))[0]
+    coefficients = ((values - constant) * hermite[0]) @ hermite.T
+    coefficients[:, 0] += constant
+    return coefficients, _Squares(s, ((values * hermite[0]) ** 2).sum(1), ((slopes * hermite[0]) ** 2).sum(1))
 
 
 @lru_cache(maxsize=2)
