@@ -87,7 +87,7 @@ class InfiniteWidth:
 
     @property
     def module(self) -> nn.Module:
-        """The module whose limit this is: the one given, not a copy."""
+        """The module whose limit this is: a copy, as the module was when the limit was made, with plain weights."""
         return self._tracer.module
 
     @property
