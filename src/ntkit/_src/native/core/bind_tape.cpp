@@ -53,10 +53,11 @@ void bind_struct(nb::module_& m, const char* doc) {
             ++used;
         });
         if (used == given.size()) return;
-        for (const auto& [name, value] : given) {
+        for (const auto& [key, value] : given) {
+            const std::string name = nb::cast<std::string>(key);
             bool known = false;
-            ntkit::for_each_field<Struct>([&](const char* field, auto) { known |= nb::cast<std::string>(name) == field; });
-            if (!known) throw nb::type_error((std::string(Struct::name) + " has no field " + nb::cast<std::string>(name)).c_str());
+            ntkit::for_each_field<Struct>([&](const char* field, auto) { known |= name == field; });
+            if (!known) throw nb::type_error((std::string(Struct::name) + " has no field " + name).c_str());
         }
     }, nb::sig(signature.c_str()));
     ntkit::for_each_field<Struct>([&](const char* name, auto member) { bound.def_ro(name, member); });
