@@ -8,14 +8,15 @@ import re
 import shutil
 import subprocess
 import webbrowser
+from itertools import pairwise
 
 import pytest
 import torch
+from tests.cases import normal
 from torch import nn
 
 import ntkit
 from ntkit._src.cli._play import page
-from tests.cases import normal
 
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -34,7 +35,8 @@ const found = CASES.map(({ x, test, y, net }) => {
   finite.step(x, y, rate);
   return {
     ntk: cross.ntk.map((row) => [...row]), nngp: cross.nngp.map((row) => [...row]), rate: solved.maxLearningRate,
-    predicted: [0.7, Infinity].map((t) => { const { mean, std } = solved.predict(cross, priors, t); return [[...mean], [...std]]; }),
+    predicted: [0.7, Infinity].map((t) => { const found = solved.predict(cross, priors, t);
+      return [[...found.mean], [...found.std]]; }),
     moved: x.map((one, i) => (finite.forward(one) - before[i]) / rate), errors: before.map((value, i) => value - y[i]),
   };
 });
@@ -45,9 +47,7 @@ document.body.dataset.found = JSON.stringify(found);
 
 def network(activation: str, depth: int, inputs: int) -> nn.Sequential:
     sizes = [inputs, *[16] * depth]
-    hidden = [
-        layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), ACTIVATIONS[activation]())
-    ]
+    hidden = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), ACTIVATIONS[activation]())]
     return nn.Sequential(*hidden, nn.Linear(16, 1))
 
 
