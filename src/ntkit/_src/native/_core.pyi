@@ -1,5 +1,5 @@
-import enum
 from collections.abc import Sequence
+import enum
 from typing import Annotated, Literal, overload
 
 import numpy
@@ -152,6 +152,7 @@ class Layer:
         half_out_at: int = ...,
         unit_at: int = ...,
         activation: Rectifier | None = ...,
+        number: int = ...,
     ) -> None: ...
     @property
     def in_size(self) -> list[int]: ...
@@ -183,6 +184,8 @@ class Layer:
     def unit_at(self) -> int: ...
     @property
     def activation(self) -> Rectifier | None: ...
+    @property
+    def number(self) -> int: ...
     def __repr__(self) -> str: ...
 
 class Rectified:
@@ -456,6 +459,7 @@ class Store:
         unit_at: int = ...,
         mean_over: Sequence[bool] = ...,
         table: SeriesTable | None = ...,
+        number: int = ...,
     ) -> None: ...
     @property
     def size(self) -> list[int]: ...
@@ -473,6 +477,8 @@ class Store:
     def mean_over(self) -> list[bool]: ...
     @property
     def table(self) -> SeriesTable: ...
+    @property
+    def number(self) -> int: ...
     def __repr__(self) -> str: ...
 
 class Plain:
@@ -558,6 +564,7 @@ class Tape:
         cache_size: int,
         data_sizes: Sequence[int],
     ) -> None: ...
+    def with_gains(self, layers: Sequence[Sequence[float]]) -> Tape: ...
     @property
     def operations(
         self,
