@@ -28,11 +28,13 @@ _MISSING: WeakKeyDictionary[Structure, str | None] = WeakKeyDictionary()  # what
 def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
     """Return why the native engine cannot compute this; None if it can."""
     for batch in batches:
-        if batch is not None and batch.device.type != "cpu":
+        if batch is None:
+            continue
+        if not batch.is_cpu:
             return f"the input is on {batch.device}, and the native engine runs on the CPU"
-        if batch is not None and differentiated(batch):
+        if differentiated(batch):
             return "the input needs gradients, which the native engine does not support"
-    if any(differentiated(gain) for gain in program.tensor_gains):
+    if program.tensor_gains and differentiated(*program.tensor_gains):
         return "a gain needs gradients, which the native engine does not support"
     if program.structure not in _MISSING:
         _MISSING[program.structure] = unsupported(program)
@@ -79,7 +81,7 @@ class NativeEngine:
     def over_gains(
         self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, gains: Mapping[int, Gains], count: int
     ) -> Kernels | None:
-        """Compute Theta and K for many gains, tensors (count,) at each node, shape (count, n1, n2); None if inputs are not few."""
+        """Compute Theta and K, shape (count, n1, n2), for gains that are tensors (count,); None if the inputs are not few."""
         numbers = numbers_over_gains(self.program, gains, count)
         return self._first_covering(lambda runner: runner.over_gains(x1, x2, ntk, nngp, *numbers))
 

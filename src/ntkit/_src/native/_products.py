@@ -50,7 +50,7 @@ class Tiles:
 
 def side(count: int) -> int:
     """Return the side of the smallest tiles for some inputs."""
-    return next(side for side in _SIDES if side >= min(count, SIDE))
+    return _SIDES[0] if count <= _SIDES[0] else _SIDES[1] if count <= _SIDES[1] else SIDE
 
 
 def tiles_for(rows: int, columns: int, features: tuple[int, ...], dtype: torch.dtype) -> Tiles:

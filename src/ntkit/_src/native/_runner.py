@@ -149,7 +149,8 @@ class Runner:
                     threads=threads,
                     progress=report,
                 )
-                done += _entries(rows, columns) if upper else len(rows) * len(columns)
+                if progress is not None:
+                    done += _entries(rows, columns) if upper else len(rows) * len(columns)
                 for target, values in zip(targets, tile, strict=True):
                     if target is not None and values is not None and values is not target:
                         target[:] = values
@@ -288,19 +289,22 @@ class Runner:
 
     def _cached(self, tape: _core.Tape, inputs: _Scaled, cache: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         # All computations are in double precision, whatever the dtype of the cache.
-        count = cache.shape[0]
+        count, threads = cache.shape[0], torch.get_num_threads()
         nngp, ntk = np.zeros(count), np.zeros(count)
-        shared: dict[str, Any] = {
-            "numbers": inputs.numbers, "units": inputs.units, "cache": cache, "threads": torch.get_num_threads(), "progress": None
-        }  # fmt: skip
-        _core.self(tape, products=inputs.squares, cache_known=False, nngp=nngp, ntk=ntk, **shared)
+
+        def run(products: NDArray[Any], known: bool, *results: NDArray[Any]) -> None:
+            _core.self(
+                tape, numbers=inputs.numbers, units=inputs.units, products=products, cache_known=known, cache=cache,
+                nngp=results[0], ntk=results[1], threads=threads, progress=None,
+            )  # fmt: skip
+
+        run(inputs.squares, False, nngp, ntk)
         if self.network.tiers > 1 and bool(np.isnan(cache).any()):
             self._refuse_deviations(cache)
         if cache.dtype != np.float64 and self.network.windows:
             # Sums inside a window are subtracted from sums between two windows, so both must round in the same way.
             nothing = np.zeros(count, np.float32)
-            products = np.zeros((0, 0, 0, 0, 0), np.float32)
-            _core.self(tape, products=products, cache_known=True, nngp=nothing, ntk=nothing.copy(), **shared)
+            run(np.zeros((0, 0, 0, 0, 0), np.float32), True, nothing, nothing.copy())
         return ntk, nngp
 
     def _refuse_deviations(self, cache: NDArray[Any]) -> None:
@@ -316,7 +320,6 @@ class Runner:
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
         """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
-        x = x.detach()
         if self._plain:
             values = [x if op.channel == 1 else x.movedim(op.channel, 1) for op in plan.inputs]
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
@@ -97,12 +97,17 @@ class Program:
     prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]  # what runs on the data; None: nothing
     # For each output dimension except batch and channels, the position axes of the last node that it enumerates, slowest first.
     layout: tuple[tuple[int, ...], ...] = ()
-    structure: Structure = field(default_factory=Structure, init=False, repr=False)
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What it has in common with programs made by :meth:`with_ops`."""
+        return Structure()
 
     def with_ops(self, ops: Mapping[int, Op]) -> Program:
         """Return the program of the same structure with other operations at some nodes, of the same kinds with other gains."""
+        assert self.structure
         other = copy.copy(self)  # with what is known of the structure: nothing else that is cached depends on gains
-        nodes = (replace(node, op=ops.get(index, node.op)) for index, node in enumerate(self.nodes))
+        nodes = (replace(node, op=ops[index]) if index in ops else node for index, node in enumerate(self.nodes))
         object.__setattr__(other, "nodes", tuple(nodes))
         vars(other).pop("tensor_gains", None)
         return other

@@ -115,11 +115,12 @@ def numbers_over_gains(program: Program, gains: Mapping[int, Gains], count: int)
     """Return :func:`layer_numbers` of all layers and :func:`largest_bias` for many gains, tensors (count,), at each node."""
     numbers, biases = [], [torch.zeros(count, dtype=torch.float64)]
     for index, own in gains.items():
-        op, (w_std, b_std, weight_rate, bias_rate) = program.nodes[index].op, map(torch.as_tensor, vars(own).values())
+        op = program.nodes[index].op
+        w_std, b_std, weight_rate, bias_rate = (torch.as_tensor(v, dtype=torch.float64) for v in vars(own).values())
         variance = w_std**2
         rate = weight_rate / variance if bool((weight_rate != 0).any()) else weight_rate
         weight = variance / (prod(op.kernel) if isinstance(op, Conv) else 1)
-        numbers.append(torch.stack([value.double().expand(count) for value in (weight, b_std**2, rate, bias_rate)], 1))
+        numbers.append(torch.stack([value.expand(count) for value in (weight, b_std**2, rate, bias_rate)], 1))
         if bool((w_std != 0).all()):
-            biases.append(((b_std / w_std) ** 2).double().expand(count))
+            biases.append(((b_std / w_std) ** 2).expand(count))
     return torch.stack(numbers, 1).tolist(), torch.stack(biases).amax(0).tolist()
