@@ -105,7 +105,11 @@ class GainRule:
 def alike(first: Gains, second: Gains) -> bool:
     """Return whether the same gains are zero, and the same are tensors: then programs have the same structure."""
     pairs = zip(vars(first).values(), vars(second).values(), strict=True)
-    return all(isinstance(a, Tensor) == isinstance(b, Tensor) and (float(a) == 0) == (float(b) == 0) for a, b in pairs)
+    return all(isinstance(a, Tensor) == isinstance(b, Tensor) and _is_zero(a) == _is_zero(b) for a, b in pairs)
+
+
+def _is_zero(value: Gain) -> bool:
+    return float(value.detach() if isinstance(value, Tensor) else value) == 0
 
 
 def _check_gain(name: str, value: object) -> None:
