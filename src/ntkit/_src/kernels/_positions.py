@@ -36,7 +36,7 @@ class OutputPositions:
         rank = len(axes)
         order = [axis for group in self.program.layout for axis in group]
         lead = kernel.ndim - 2 * rank
-        kernel = kernel.permute(*range(lead), *(lead + a for a in order), *(lead + rank + a for a in order))
+        kernel = kernel.permute([*range(lead), *(lead + a for a in order), *(lead + rank + a for a in order)])
         flat = kernel.reshape(*kernel.shape[:lead], math.prod(axes), math.prod(axes))
         if self.picked is not None:
             picked = self.picked.to(flat.device)
