@@ -33,6 +33,7 @@ NAMES = (
     "federated_images",
     "corrupted_agop",
     "initial_scales",
+    "stable_rate",
     "alignment_prediction",
     "speed_limits",
     "depth_prediction",
@@ -57,6 +58,7 @@ NAMES = (
 _MODULES = {
     "corrupted_agop": "feature_learning.corrupted_agop",
     "initial_scales": "feature_learning.initial_scales",
+    "stable_rate": "feature_learning.stable_rate",
     "alignment_prediction": "feature_learning.alignment_prediction",
     "speed_limits": "feature_learning.speed_limits",
     "depth_prediction": "feature_learning.depth_prediction",

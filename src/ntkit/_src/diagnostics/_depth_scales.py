@@ -102,8 +102,8 @@ def depth_scales(
 
     with K the block's :func:`ntkit.infinite_width` covariance for Gaussian inputs; for a linear layer and an activation,
     :math:`K(q, c) = E[\phi(u) \phi(v)]` for :math:`u, v \sim N(0, w^2 q + b^2)` of covariance :math:`w^2 q c + b^2`. The fixed
-    points, the slopes there and the depth scales :math:`\xi` follow (Poole et al. 2016 [1]_, Schoenholz et al. 2017 [2]_, who find
-    networks trainable up to about :math:`6 \xi` layers).
+    points, the slopes there and the depth scales :math:`\xi` follow (Poole et al. 2016 [1]_, Schoenholz et al. 2017 [2]_; the
+    latter find networks trainable up to about :math:`6 \xi` layers).
 
     Parameters
     ----------
@@ -134,8 +134,8 @@ def depth_scales(
 
     References
     ----------
-    .. [1] Poole, Lahiri, Raghu, Sohl-Dickstein, Ganguli, "Exponential expressivity in deep neural networks through transient chaos",
-       2016.
+    .. [1] Poole, Lahiri, Raghu, Sohl-Dickstein, Ganguli, "Exponential expressivity in deep neural networks through transient
+       chaos", 2016.
     .. [2] Schoenholz, Gilmer, Ganguli, Sohl-Dickstein, "Deep information propagation", 2017.
 
     Examples

@@ -82,7 +82,8 @@ class Record:
     losses
         By method and scale the train and test losses along training.
     quality
-        By method and scale the cosines of F and of G with the expected gradient outer product at the end.
+        By method and scale the cosine of F with the expected gradient outer product at the end (``"SLO/0.1"``), and that of G
+        (``"SLO/0.1/G"``), which older runs lack.
     start
         By scale the uncentred correlation of the first layer at initialisation.
     matrices
@@ -92,7 +93,7 @@ class Record:
     steps: list[int]
     curves: dict[str, dict[str, list[float]]]
     losses: dict[str, dict[str, list[float]]]
-    quality: dict[str, list[float]]
+    quality: dict[str, float]
     start: dict[str, float]
     matrices: dict[str, dict[str, list[list[float]]]]
 
@@ -104,7 +105,7 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
     steps: list[int] = []
     curves: dict[str, dict[str, list[float]]] = {}
     losses: dict[str, dict[str, list[float]]] = {}
-    quality: dict[str, list[float]] = {}
+    quality: dict[str, float] = {}
     start: dict[str, float] = {}
     matrices: dict[str, dict[str, list[list[float]]]] = {}
     for scale, lr in zip(settings.scales, settings.rates, strict=True):
@@ -125,7 +126,10 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
                 curves[f"{key}/{layer}"] = {name: history.measures[layer][name].tolist() for name in _MEASURES}
             losses[key] = {name: values.tolist() for name, values in history.losses.items()}
             F, G = nfm(net, layers=["0"])["0"], agop(net, split.x, layers=["0"])["0"]
-            quality[key] = [correlation(matrix.double(), split.task.egop) for matrix in (F, G)]
+            quality |= {
+                key: correlation(F.double(), split.task.egop),
+                f"{key}/G": correlation(G.double(), split.task.egop),
+            }
             start[f"{scale:g}"] = float(history.measures["0"]["uncentred"][0])
             matrices[key] = {"F": F.tolist(), "G": G.tolist()}
     return Record(steps, curves, losses, quality, start, matrices)
@@ -141,7 +145,7 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
         return [record.losses[f"{method}/{scale:g}"]["test"][-1] for record in records]
 
     def egop(method: str, scale: float, letter: str) -> list[float]:
-        return [record.quality[f"{method}/{scale:g}"]["FG".index(letter)] for record in records]
+        return [record.quality[f"{method}/{scale:g}" + ("/G" if letter == "G" else "")] for record in records]
 
     def identity(method: str, scale: float) -> list[float]:
         """Return the cosine of F with the identity."""
@@ -149,6 +153,7 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
         return [float(np.trace(F) / (np.linalg.norm(F) * len(F) ** 0.5)) for F in matrices]
 
     found = []
+    letters = "FG" if f"SLO/{settings.scales[0]:g}/G" in records[0].quality else "F"
     for scale in settings.scales:
         fast, slow = ends("SLO", scale, "0", "uncentred"), ends("standard", scale, "0", "uncentred")
         start = mean_and_spread([record.start[f"{scale:g}"] for record in records])
@@ -185,7 +190,7 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
                     f"{mean_and_spread(egop('SLO', scale, letter))} and {mean_and_spread(egop('standard', scale, letter))}",
                     all(a > b for a, b in zip(*(egop(method, scale, letter) for method in METHODS[::-1]), strict=True)),
                 )
-                for letter in "FG"
+                for letter in letters
             ),
         ]
     top = settings.scales[0]
@@ -194,7 +199,7 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
     for method in METHODS:
         for name in ("uncentred", "centred"):
             apart[name, method] = np.ptp([np.mean(ends(method, scale, "0", name)) for scale in settings.scales])
-        for letter in "FG":
+        for letter in letters:
             apart[letter, method] = np.ptp([np.mean(egop(method, scale, letter)) for scale in settings.scales])
     return [
         *found,
@@ -213,7 +218,7 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
                 "-",
                 f"{apart[letter, 'SLO']:.3f} and {apart[letter, 'standard']:.3f}",
             )
-            for letter in "FG"
+            for letter in letters
         ),
         Claim(
             f"centred / uncentred, standard, s_0 = {top:g}",

@@ -54,8 +54,8 @@ def alignment_terms(
     .. math:: E \operatorname{tr} PQ = \operatorname{tr} E[P] E[Q] + \operatorname{tr} \operatorname{Cov}(P, Q), \qquad
               P = X^T Y \kappa Y X, \quad Q = X^T Y \kappa^2 Y X
 
-    with :math:`\kappa` the pre-activation tangent kernel of a layer that reads the inputs, at zero output (Beaglehole et al. 2024,
-    equation 5, and its like for the two factors of the denominator).
+    with :math:`\kappa` the pre-activation tangent kernel of a layer that reads the inputs, at zero output (Beaglehole et al.
+    2024, equation 5, and its like for the two factors of the denominator).
 
     Parameters
     ----------
@@ -109,8 +109,8 @@ def predicted_covariance(x: Tensor, y: Tensor, width: int) -> float:
     r"""Return the covariance's share of :math:`E \operatorname{tr} PQ` for the quadratic network, in closed form.
 
     The total is that of :func:`predict_alignment` (free probability, hence a limit), the mean that of
-    :func:`expected_derivatives` (exact): :math:`1 - \operatorname{tr} E[P] E[Q] / E \operatorname{tr} PQ`. It falls as the network
-    becomes wider than the data's dimension.
+    :func:`expected_derivatives` (exact): :math:`1 - \operatorname{tr} E[P] E[Q] / E \operatorname{tr} PQ`. It falls as the
+    network becomes wider than the data's dimension.
 
     Parameters
     ----------

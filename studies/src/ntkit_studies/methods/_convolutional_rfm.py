@@ -22,8 +22,8 @@ Kernel = Callable[..., Tensor]
 def patches(x: Tensor, window: int) -> Tensor:
     """Return every window of images as one pixel with many channels.
 
-    Shape (n, channels * window**2, height - window + 1, width - window + 1), so that a 1 x 1 convolution of it is a convolution of
-    the images, shape (n, channels, height, width).
+    Shape (n, channels * window**2, height - window + 1, width - window + 1), so that a 1 x 1 convolution of it is a convolution
+    of the images, shape (n, channels, height, width).
 
     Examples
     --------
@@ -145,8 +145,8 @@ def deep_convolutional_rfm(
 ) -> Iterator[DeepLayer]:
     r"""Yield a deep machine's layers: learn the patches' metric, then go on with random features of the transformed patches.
 
-    The next layer's images are :math:`\sqrt{2 / w}\, \mathrm{relu}(G M^{1/2} p)` for the patches p, with standard normal G of shape
-    (w, channels * window**2): a random layer whose weights have the learnt covariance (Deep ConvRFM of the same paper). With a
+    The next layer's images are :math:`\sqrt{2 / w}\, \mathrm{relu}(G M^{1/2} p)` for the patches p, with standard normal G of
+    shape (w, channels * window**2): a random layer whose weights have the learnt covariance (Deep ConvRFM, same paper). With a
     window as large as the image it is the deep recursive feature machine of vectors.
 
     Parameters
