@@ -2,9 +2,9 @@
 
 A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``. ``PARTS`` lists those that belong to one page. On every
 page, ``run FOLDER`` shows the tables of a stored run, ``run FOLDER, SECTION`` those of one section of its report,
-``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``findings PAPER`` the verdicts on the sentences and
-numbers of a paper, ``benchmark NAME`` the tables that ``python benchmarks/NAME.py --store`` wrote, ``benchmark NAME, WORDS`` those
-whose captions begin with these words, and ``caption NAME, WORDS`` only these captions, of tables too long for a page.
+``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``findings PAPER`` the verdicts on a paper,
+``benchmark NAME`` the tables that ``python benchmarks/NAME.py --store`` wrote, ``benchmark NAME, WORDS`` those whose captions
+begin with these words, and ``caption NAME, WORDS`` only these captions, of tables too long for a page.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def findings(paper: str) -> str:
     groups: dict[tuple[str, str], list[dict[str, str]]] = {}
     for manifest in sorted(STUDIES.rglob("manifest.json")):
         name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
-        if find(name).reproduces.startswith(paper):
+        if find(name).reproduces.startswith(f"{paper},"):
             with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
                 for row in csv.DictReader(file):
                     if row["verdict"] != "ours" and row["paper"] not in ("", "-"):

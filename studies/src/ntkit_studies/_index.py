@@ -43,6 +43,7 @@ NAMES = (
     "mercer_spectra",
     "convergence_bounds",
     "kernel_evolution",
+    "cluster_graphs",
     "spawn_phases",
     "fourier_features_1d",
     "image_regression",

@@ -4,6 +4,7 @@ They are for readers of the papers, and for the studies here; what a user of ker
 """
 
 from ._alignment_terms import AlignmentTerms, alignment_terms, predicted_covariance
+from ._cluster_graph import cluster_exponent, higher_kernel, kernel_exponents
 from ._convolutional_rfm import ConvolutionalState, DeepLayer, convolutional_rfm, deep_convolutional_rfm, patches
 from ._early_alignment import EarlyAlignment, early_alignment
 from ._elasticity_course import ElasticityCourse, elasticity_course
@@ -48,6 +49,7 @@ __all__ = [
     "TrainConvexifyTrain",
     "Worker",
     "alignment_terms",
+    "cluster_exponent",
     "convolutional_rfm",
     "curse_of_label_agnosticism",
     "deep_convolutional_rfm",
@@ -58,8 +60,10 @@ __all__ = [
     "expected_derivatives",
     "free_trace",
     "frequency_course",
+    "higher_kernel",
     "inpaint",
     "integrate",
+    "kernel_exponents",
     "patches",
     "predict_alignment",
     "predicted_covariance",
