@@ -1,8 +1,8 @@
 """Kernels of higher order against the width: the exponents of Conjecture 1 in Golikov et al. 2022, section 3.
 
 :math:`O_s(x_1, ..., x_s)`, the kernels of the tangent hierarchy, for random tanh networks of one hidden layer in the NTK
-parametrisation, at s fixed points of the plane. The slope of log root mean square over networks against log width is compared with
-half the exponent of E O_s^2, which clusters of contracted derivatives give (eqs 28 to 31).
+parametrisation, at s fixed points of the plane. The slope of log root mean square over networks against log width is compared
+with half the exponent of E O_s^2, which clusters of contracted derivatives give (eqs 28 to 31).
 """
 
 from __future__ import annotations
