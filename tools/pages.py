@@ -2,9 +2,9 @@
 
 A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``. ``PARTS`` lists those that belong to one page. On every
 page, ``run FOLDER`` shows the tables of a stored run, ``run FOLDER, SECTION`` those of one section of its report,
-``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``benchmark NAME`` the tables that
-``python benchmarks/NAME.py --store`` wrote, ``benchmark NAME, WORDS`` those whose captions begin with these words, and
-``caption NAME, WORDS`` only these captions, of tables too long for a page.
+``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``findings PAPER`` the verdicts on a paper,
+``benchmark NAME`` the tables that ``python benchmarks/NAME.py --store`` wrote, ``benchmark NAME, WORDS`` those whose captions
+begin with these words, and ``caption NAME, WORDS`` only these captions, of tables too long for a page.
 """
 
 from __future__ import annotations
@@ -201,6 +201,26 @@ def comparisons(*folders: str) -> str:
     return "\n\n".join(parts)
 
 
+def findings(paper: str) -> str:
+    """Return a table of the verdicts on what a paper says, a line for each sentence and for the numbers of each stored run."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for manifest in sorted(STUDIES.rglob("manifest.json")):
+        name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
+        if find(name).reproduces.startswith(f"{paper},"):
+            with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    if row["verdict"] != "ours" and row["paper"] not in ("", "-"):
+                        quoted = "its numbers" if row["draws"] else f'"{row["paper"]}"'
+                        groups.setdefault((name, quoted), []).append(row)
+    lines = [_line(["the paper", "verdicts", "run", "size of the run (of the paper)"]), "|---|---|---|---|"]
+    for (name, quoted), rows in groups.items():
+        kinds = [row["verdict"].partition(" (")[0].partition(",")[0] for row in rows]
+        counts = [f"{kinds.count(kind)} {kind}" if len(rows) > 1 else kind for kind in dict.fromkeys(kinds)]
+        sizes = list(dict.fromkeys(row["size"] for row in rows))
+        lines.append(_line([quoted, ", ".join(counts), f"`{name}`", sizes[0] if len(sizes) == 1 else "see its rows"]))
+    return "\n".join(lines)
+
+
 def benchmark_tables(name: str, caption: str = "") -> str:
     """Return the tables that a benchmark stored and whose captions begin as given, and where they come from."""
     record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
@@ -294,6 +314,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 KINDS: dict[str, Callable[[str], str]] = {
     "run": lambda rest: run_tables(*rest.split(", ", 1)),
     "comparisons": lambda rest: comparisons(*rest.split()),
+    "findings": findings,
     "benchmark": lambda rest: benchmark_tables(*rest.split(", ", 1)),
     "caption": lambda rest: benchmark_captions(*rest.split(", ", 1)),
 }
