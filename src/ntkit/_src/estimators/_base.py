@@ -57,11 +57,10 @@ _PARAMETERS = """module : torch.nn.Module, optional
         marginal likelihood on at most 256 points, each counted once, then the ridge by leave-one-out error on all. ``"loo"``:
         choose ridge and stopping time among their candidates, or just the ridge if neither has candidates, by the leave-one-out
         error, mean squared over points and columns, in closed form (:func:`ntkit.leave_one_out`). ``"evidence"``: choose ridge,
-        w_std and b_std by
-        the marginal likelihood of the targets under the Gaussian process with covariance K, starting from those given, or
-        from ridge 1e-2 and b_std 0.1 instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``. Weights
-        of points count there as copies; a noise level per target does not enter. The gains of a module in the NTK
-        parametrisation are part of it and are not searched. None: everything as given.
+        w_std and b_std by the marginal likelihood of the targets under the Gaussian process with covariance K, starting from
+        those given, or from ridge 1e-2 and b_std 0.1 instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or
+        ``"nngp"``. Weights of points count there as copies; a noise level per target does not enter. The gains of a module in
+        the NTK parametrisation are part of it and are not searched. None: everything as given. Default ``"blend"``.
     effort : {"fast", "default", "best"}
         How long ``tune="blend"`` may take: it chooses with at most 400, 1,500 or 3,000 rows, and fits exactly up to 3,000, 10,000
         or 20,000 rows, beyond that by Nystrom's method. Default ``"default"``.

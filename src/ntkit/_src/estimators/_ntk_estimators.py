@@ -72,7 +72,8 @@ class KernelClassifier(LabelEncoderMixin, KernelEstimator):
 class NTKClassifier(KernelClassifier, TunedEstimator):
     r"""Classification with the exact infinite-width kernel of a network.
 
-    Regression on centred one-hot targets, :math:`Y_{ic} = 1\{y_i = c\} - 1/C`, and the class of the largest score:
+    By default the automatic model of tables (``tune``): kernel logistic regression. With anything given, as below:
+    regression on centred one-hot targets, :math:`Y_{ic} = 1\{y_i = c\} - 1/C`, and the class of the largest score:
 
     .. math:: f(x) = K(x, X)\, A^{-1} \bigl(I - e^{-A t}\bigr)\, Y, \qquad
               A = K(X, X) + r\,\tfrac{\operatorname{tr} K}{n} I
@@ -124,7 +125,7 @@ class NTKClassifier(KernelClassifier, TunedEstimator):
     >>> import ntkit
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> classifier = ntkit.NTKClassifier().fit(X[::4], y[::4])
+    >>> classifier = ntkit.NTKClassifier(effort="fast").fit(X[::4], y[::4])
     >>> bool(classifier.score(X[1::4], y[1::4]) > 0.9)
     True
     """
@@ -156,7 +157,7 @@ class NTKClassifier(KernelClassifier, TunedEstimator):
 
 @document
 class NTKRegressor(MultiOutputMixin, RegressorMixin, TunedEstimator):
-    r"""Regression with the exact infinite-width kernel of a network.
+    r"""Regression with the exact infinite-width kernel of a network; by default with the automatic model of tables (``tune``).
 
     .. math:: f(x) = K(x, X)\, A^{-1} \bigl(I - e^{-A t}\bigr)\, Y, \qquad
               A = K(X, X) + r\,\tfrac{\operatorname{tr} K}{n} I
@@ -169,8 +170,8 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, TunedEstimator):
     {parameters}
     normalize_y : bool
         Whether to normalise targets to mean 0 and variance 1 per output; predictions and standard deviations are still in the
-        units of the targets. Recommended with ``tune="auto"``, and if the targets are far from zero. Default False: the targets
-        are used unchanged.
+        units of the targets. The automatic model always does. Recommended with ``tune="auto"``, and if the targets are far from
+        zero. Default False: the targets are used unchanged.
 
     Attributes
     ----------
@@ -202,12 +203,12 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, TunedEstimator):
 
     Nothing to choose by hand:
 
-    >>> tuned = ntkit.NTKRegressor(tune="auto", normalize_y=True).fit(X[:200], y[:200])
-    >>> bool(tuned.score(X[200:], y[200:]) > 0.8)
+    >>> automatic = ntkit.NTKRegressor(effort="fast").fit(X[:200], y[:200])
+    >>> bool(automatic.score(X[200:], y[200:]) > 0.9)
     True
-    >>> mean, std = tuned.predict(X[200:], return_std=True)
-    >>> mean.shape, std.shape
-    ((100,), (100,))
+    >>> mean, bounds = automatic.predict(X[200:], interval=0.9)
+    >>> mean.shape, bounds.shape
+    ((100,), (100, 2))
     """
 
     _keeps_factor = True
@@ -254,6 +255,11 @@ class NTKRegressor(MultiOutputMixin, RegressorMixin, TunedEstimator):
         dtype = numpy_dtype(self.dtype)
         rows, given = self._read(X, y)
         weights, variances = read_weights(sample_weight, rows), read_noise(noise, len(rows))
+        if variances is not None and self._automatic:
+            raise InputError(
+                "noise is a variance in units of a kernel that the parameters describe, and the automatic model chooses its own. "
+                "Write ridge=0.0 or tune='evidence' with it."
+            )
         kept = kept_rows(weights)
         targets = np.asarray(given, dtype=dtype)[kept]
         self.y_mean_, self.y_scale_ = np.zeros(targets.shape[1:]), np.ones(targets.shape[1:])
