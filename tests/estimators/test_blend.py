@@ -10,7 +10,7 @@ import torch
 from sklearn.base import clone
 
 import ntkit
-from ntkit._src.estimators import _blend, _regression
+from ntkit._src.estimators import _blend
 from ntkit._src.estimators._blend import EFFORTS, Blend, Effort
 from ntkit.errors import InputError
 
@@ -95,6 +95,21 @@ def test_many_rows_by_nystrom(monkeypatch: pytest.MonkeyPatch) -> None:
     assert classifier.score(X[200:], LABELS[200:]) > 0.75 and not classifier.tuning_.logistic
 
 
+def test_the_ridge_is_chosen_again_with_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EFFORTS, "fast", Effort(100, 2, (1,), 120, 1000))
+    model = ntkit.NTKRegressor(effort="fast").fit(X[:200], Y[:200])
+    assert len(model.tuning_.rows) == 100 and len(model.X_fit_) == 200
+    ratios = {round(model.ridge_ / model.tuning_.ridge, 6)}
+    ((fitted, held),) = _blend.data_splits(200, 0.1, 0)
+    y = (Y[:200] - Y[:200].mean()) / Y[:200].std()
+    gram = model.kernel_(torch.from_numpy(X[:200])).numpy()
+    scale, errors = np.trace(gram) / 200, {}
+    for factor in _blend.MANY_ROWS:
+        shifted = gram[np.ix_(fitted, fitted)] + factor * model.tuning_.ridge * scale * np.eye(len(fitted))
+        errors[factor] = np.mean((gram[np.ix_(held, fitted)] @ np.linalg.solve(shifted, y[fitted]) - y[held]) ** 2)
+    assert ratios == {round(min(errors, key=lambda factor: errors[factor]), 6)}
+
+
 def test_saying_so_keeps_everything_as_given() -> None:
     bare = ntkit.NTKRegressor(tune=None).fit(X[:20], Y[:20])
     np.testing.assert_allclose(bare.predict(X[:20]), Y[:20], atol=1e-6)
@@ -118,4 +133,3 @@ def test_the_convex_combination_is_the_best() -> None:
     target = 0.7 * columns["a"] + 0.3 * columns["b"]
     search = _blend._Search(target, target, None, EFFORTS["fast"], {})
     assert search.convex(columns) == pytest.approx({"a": 0.7, "b": 0.3}, abs=1e-6)
-    assert _regression._FEWER_ERRORS[-1] == 1.0

@@ -30,7 +30,7 @@ from ntkit._src.solvers import (
 )
 from ntkit.errors import InputError
 
-from ._blend import Blend
+from ._blend import MANY_ROWS, Blend
 from ._logistic import MOST_STEPS, fit_logistic, one_hot
 from ._training_data import TrainingData
 from ._tuner import Choice, EvidenceTuner, Tuner, leave_each_out
@@ -179,8 +179,6 @@ _HELD_OUT, _MOST_HELD_OUT = 0.1, 20_000
 _MOST_TUNED = 200_000
 """Rows that ridges are tried on. The best is the noise over the kernel's scale, which more rows do not change."""
 _BLOCK_BYTES = 1 << 27
-_FEWER_ERRORS = (0.1, 0.3, 1.0)
-"""Times the ridge that was the best for fewer rows: what the kernels cannot represent acts as noise there, and less so here."""
 
 
 def read_method(solver: str | Method, n_centres: int | None = None) -> str | Method:
@@ -216,7 +214,7 @@ def fit_large(data: TrainingData, tuner: Tuner, method: str | Method) -> tuple[C
     choice = tuner.choose_kernel(data.source, data.x, y, None)
     blend = choice.record if isinstance(choice.record, Blend) else None
     gram = data.operator(choice.kernel)
-    ridges = tuner.ridges(y.dtype) if blend is None else [factor * blend.ridge for factor in _FEWER_ERRORS]
+    ridges = tuner.ridges(y.dtype) if blend is None else [factor * blend.ridge for factor in MANY_ROWS]
     left_out: Tensor | None = None
     if len(ridges) > 1 or data.left_out:
         held, found = _held_out(gram, y, ridges, method)

@@ -125,7 +125,7 @@ def recursion(x: Tensor, y: Tensor, settings: RFMSettings, roots: Tensor | None 
     for iteration in range(settings.iterations + 1):
         u = metric.transform(x)
         kernel, gram = settings.kernel.fit(u)
-        system, targets = (gram, y) if each is None else (each * gram * roots, each * y)
+        system, targets = (gram, y) if each is None else (each * gram * each.mT, each * y)
         _, solution = best_factor(system, targets, settings.ridge)
         if each is not None:
             solution = replace(solution, value=each * solution.value)
