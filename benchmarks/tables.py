@@ -45,7 +45,7 @@ def main() -> None:
         ranks = np.array([rankdata(-sign * row) for row in values])
         n = len(whole)
         cells = [[name, *(f"{value:.3f}" for value in row)] for name, row in zip(whole, values, strict=True)]
-        tables.append(Table(f"{measure} on {n} tables (*: of TabArena)", ("table", *methods), cells))
+        tables.append(Table(("table", *methods), cells, f"{measure} on {n} tables (*: of TabArena)"))
         summary = []
         for column, method in enumerate(methods):
             gap = sign * (values[:, methods.index("ntkit")] - values[:, column]) if "ntkit" in methods else np.zeros(n)
@@ -55,7 +55,7 @@ def main() -> None:
         header = ("method", "mean rank", f"mean {measure}", "ntkit better by", "median processor seconds")
         tables.append(
             Table(
-                f"{measure}, {n} tables, {len(methods)} methods", header, sorted(summary, key=lambda row: float(row[1]))
+                header, sorted(summary, key=lambda row: float(row[1])), f"{measure}, {n} tables, {len(methods)} methods"
             )
         )
     covered = {name: [line[name] for line in lines if name in line] for name in ("gaussian", "conformal")}
@@ -65,7 +65,7 @@ def main() -> None:
         if one
     ]
     if cells:
-        tables.append(Table("Coverage of nominal 90 % intervals", ("interval", "mean", "least", "most", "fits"), cells))
+        tables.append(Table(("interval", "mean", "least", "most", "fits"), cells, "Coverage of nominal 90 % intervals"))
     publish(asked.store or "tables", tables, start, bool(asked.store))
 
 

@@ -92,8 +92,8 @@ class NTKClassifier(KernelClassifier, TunedEstimator):
     calibration : {"loo"}, optional
         ``"loo"``: the probabilities are softmax(C f / T), with the most probable temperature T given the leave-one-out
         scores, from models that have not seen the point (:func:`ntkit.leave_one_out`), under a weak prior
-        around T = 1. These scores come from the factorisation of the fit, which then takes less than twice as long. None:
-        T = 1. Default ``"loo"``.
+        around T = 1. These scores come from the factorisation of the fit, which then takes less than twice as long; those of
+        the automatic model are of rows held out. None: T = 1. Default ``"loo"``.
     class_weight : dict, "balanced" or None
         Weights of the classes, multiplied with ``sample_weight``; ``"balanced"`` is inversely proportional to their frequency.
         Weights act through the ridge: with r = 0 the training labels are fitted exactly, whatever their weights. Default
