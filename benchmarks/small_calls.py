@@ -111,7 +111,10 @@ def main() -> None:
             header.append(label)
             columns.append(whole_calls(net, shape, dtype, options.repeats))
     rows = [[name, *(_microseconds(column[name]) for column in columns)] for name in columns[0]]
-    caption = f"Microseconds of processor time for a whole call, one thread, best of {20 * options.repeats}; of the grid, for one gain."
+    times = 20 * options.repeats
+    caption = (
+        f"Microseconds of processor time for a whole call, one thread, best of {times}; of the grid, for one gain."
+    )
     publish("small_calls", [*tables, Table(header, rows, caption)], start, options.store)
 
 

@@ -105,7 +105,7 @@ class Program:
 
     def with_ops(self, ops: Mapping[int, Op]) -> Program:
         """Return the program of the same structure with other operations at some nodes, of the same kinds with other gains."""
-        assert self.structure
+        _ = self.structure  # computed now, so that both have the same
         other = copy.copy(self)  # with what is known of the structure: nothing else that is cached depends on gains
         nodes = (replace(node, op=ops[index]) if index in ops else node for index, node in enumerate(self.nodes))
         object.__setattr__(other, "nodes", tuple(nodes))
