@@ -7,8 +7,8 @@ uint8, and ``y_train``, ``y_test``), with ``--table 2`` for all classes; without
 The paper has 10,000 training and 2,000 test images per pair, once: all that CIFAR-10 has of two classes. So has ``--full``
 (``--split given``, with the network and the pixels of the authors' code); a cell's errors are then paired over the test images.
 Otherwise the images of a task are put together, and each draw splits them differently into training and test images, equally
-many of each class. Errors are standard errors over draws of the difference to the base kernel on the same images. Draws of a task share
-images, so the errors do not include all of the variation that another set of images would cause.
+many of each class. Errors are standard errors over draws of the difference to the base kernel on the same images. Draws of a task
+share images, so the errors do not include all of the variation that another set of images would cause.
 
 Strengths are chosen on training images left out of the fit: by five folds in Table 1, which then takes about 25 minutes of one
 core (``--validation 0.2``: about 15), on a fifth of the images in Table 2.

@@ -172,7 +172,7 @@ class Ratios:
         By method: RR among training images, and between test and training images. ``"expected init"`` is the expected
         kernel before training of a network with as many units per input as the paper's (40,960 for 3,072), in PyTorch's
         parametrisation: there the last layer's part of the kernel grows with the width, and RR falls. ``"LANTK 0.1"`` is
-        LANTK of strength 0.1; None where it is so strong that K(x, x) is negative somewhere.
+        LANTK of strength 0.1; None where it is so strong that K(x, x) is negative somewhere, or the mean of similarities.
     """
 
     ratios: dict[str, tuple[float, float] | None]
@@ -250,7 +250,10 @@ def _of_kernels(run: Run[Settings], images: Images) -> Ratios:
     parts = aware.from_base(cross, x_test, x) - cross, aware.diag(x_test) - diag_test
     named = {"LANTK": settings.strength} | {f"LANTK {strength:g}": strength for strength in settings.strengths}
     for method, s in named.items():
-        measure(method, torch.add(k, part, alpha=s), cross + s * parts[0], diag_test + s * parts[1])
+        try:
+            measure(method, torch.add(k, part, alpha=s), cross + s * parts[0], diag_test + s * parts[1])
+        except InputError:  # the similarities of the base kernel had a mean above zero, those of this strength have not
+            ratios[method] = None
     return Ratios(ratios)
 
 

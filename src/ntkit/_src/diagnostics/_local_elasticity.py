@@ -57,8 +57,8 @@ def local_elasticity(
     Notes
     -----
     A point paired with itself always has similarity 1 and would raise RR for any kernel, by an amount that falls with n: with
-    ``y2=None`` the pairs i = j are left out unless ``diagonal``, and with ``y2`` all pairs count. Two points that happen to be equal
-    are a pair like any other.
+    ``y2=None`` the pairs i = j are left out unless ``diagonal``, and with ``y2`` all pairs count. Two points that happen to be
+    equal are a pair like any other.
 
     See Also
     --------
