@@ -49,7 +49,7 @@ __all__ = [
 
 METHODS = ("NN-init", "NN-trained", "expected init", "NTK", "LANTK")
 KINDS = ("train-train", "test-train")
-MEASURES = ("network", "kernels")
+MEASURES = ("network", "kernels", "expected init")
 _EXACT = 0.02  # points by which a row without sampling may be off: two roundings, and float32 in the authors' code
 _UNITS_PER_INPUT = 40960 / 3072  # of the paper's network
 CIFAR_PAIRS = ((6, 8), (6, 9), (4, 8), (5, 9), (2, 9), (4, 9))
@@ -104,7 +104,7 @@ class Settings:
     diagonal
         Whether an image paired with itself counts: ``"with"`` is the authors' sum.
     measures
-        The rows: of the network, of the kernels, or both.
+        The rows: of the network before and after training, of NTK and LANTK, or of the expected kernel before training.
     """
 
     pairs: tuple[tuple[int, int], ...] = DIGIT_PAIRS
@@ -137,7 +137,7 @@ def sizes(size: Size, from_file: bool) -> Settings:
     usual = Settings(pairs=CIFAR_PAIRS, train=400, test=200, pool=4, width=2560) if from_file else Settings()
     full = Settings(
         pairs=CIFAR_PAIRS if from_file else DIGIT_PAIRS, train=10000, test=2000, width=40960, steps=5000, rate=3e-4,
-        inputs="signed", diagonal="with",
+        inputs="signed", diagonal="with", strengths=(),
     )  # fmt: skip
     quick = replace(QUICK, pairs=CIFAR_PAIRS[:2]) if from_file else QUICK
     return {"quick": quick, "default": usual, "full": full}[size]
@@ -154,12 +154,12 @@ class Pair:
     classes
         The two classes.
     measure
-        The network before and after training, or the kernels.
+        Which rows.
     """
 
     number: int
     classes: tuple[int, int]
-    measure: Literal["network", "kernels"]
+    measure: Literal["network", "kernels", "expected init"]
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Ratios:
 
 def cells(run: Run[Settings]) -> list[Pair]:
     """Return a cell per pair of classes and measure."""
-    order: tuple[Literal["network"], Literal["kernels"]] = ("network", "kernels")
+    order: tuple[Literal["network", "kernels", "expected init"], ...] = ("network", "kernels", "expected init")
     chosen = [which for which in order if which in run.settings.measures]
     return [Pair(n, pair, which) for n, pair in enumerate(run.settings.pairs) for which in chosen]
 
@@ -196,7 +196,9 @@ def compute(run: Run[Settings], cell: Pair) -> Ratios:
     if settings.inputs == "signed":
         x, x_test = (torch.cat([one, one.new_ones(len(one), 1)], 1) for one in (x, x_test))
     images = Images(x, found.y, x_test, found.y_test)
-    return _of_network(run, cell, images) if cell.measure == "network" else _of_kernels(run, images)
+    return (
+        _of_network(run, cell, images) if cell.measure == "network" else _of_kernels(run.settings, cell.measure, images)
+    )
 
 
 def network(settings: Settings, inputs: int, seed: int) -> nn.Module:
@@ -225,8 +227,7 @@ def _of_network(run: Run[Settings], cell: Pair, images: Images) -> Ratios:
     return Ratios({method: (float(train[at]), float(test[at])) for method, at in ends.items()})
 
 
-def _of_kernels(run: Run[Settings], images: Images) -> Ratios:
-    settings = run.settings
+def _of_kernels(settings: Settings, which: str, images: Images) -> Ratios:
     x, x_test = images.x.double(), images.x_test.double()
     y, y_test = torch.from_numpy(images.y), torch.from_numpy(images.y_test)
     ntk = infinite_width(dense_network(x.shape[1], 8)).ntk
@@ -240,9 +241,11 @@ def _of_kernels(run: Run[Settings], images: Images) -> Ratios:
         else:
             ratios[method] = None
 
-    bias = settings.inputs != "signed"
-    wide = ExpectedTorchKernel(x.shape[1], _UNITS_PER_INPUT * (x.shape[1] - (not bias)), bias)
-    measure("expected init", wide(x), wide(x_test, x), wide.diag(x_test))
+    if which == "expected init":
+        bias = settings.inputs != "signed"
+        wide = ExpectedTorchKernel(x.shape[1], _UNITS_PER_INPUT * (x.shape[1] - (not bias)), bias)
+        measure("expected init", wide(x), wide(x_test, x), wide.diag(x_test))
+        return Ratios(ratios)
     k, cross, diag_test = ntk(x), ntk(x_test, x), ntk.diag(x_test)
     measure("NTK", k, cross, diag_test)
     aware = LabelAware(ntk, "kr-v1", 1.0)
@@ -400,13 +403,14 @@ def estimate(run: Run[Settings]) -> Estimate:
     settings = run.settings
     channels, side = image_shape(run.data)
     n, inputs = settings.train, channels * (side // settings.pool) ** 2
-    trains, measured = ("network" in settings.measures), ("kernels" in settings.measures)
+    trains, measured = "network" in settings.measures, [one for one in settings.measures if one != "network"]
     each = products_of_training(n, inputs, settings.width, settings.steps) / product_rate() if trains else 0.0
 
     def trial(images: int) -> None:
         generator = torch.Generator().manual_seed(run.seed)
         x, y = torch.randn(2 * images, inputs, generator=generator), torch.arange(2 * images).numpy() % 2
-        _of_kernels(run, Images(x[:images], y[:images], x[images:], y[images:]))
+        for which in measured:
+            _of_kernels(settings, which, Images(x[:images], y[:images], x[images:], y[images:]))
 
     seconds = len(settings.pairs) * (each + (fitted_seconds(trial, _TRIAL, 2)(n) if measured else 0.0))
     memory = max(bytes_of_training(n, inputs, settings.width) if trains else 0.0, 8.0 * 8 * n**2)
