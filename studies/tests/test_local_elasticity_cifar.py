@@ -100,6 +100,23 @@ def test_a_rise_too_small_to_be_called_significant():
     assert report.claims[1].found == "+0.03 to +0.03"
 
 
+def test_the_sentence_on_all_45_tasks():
+    settings = replace(experiment.sizes("default", True), tasks="all", measures=("network",))
+    manifest = experiment.run(replace(experiment.QUICK, pairs=((3, 8),), measures=("kernels",))).manifest
+    for last, verdict in ((0.6, Verdict.HOLDS), (0.55, Verdict.FAILS)):
+        values = {
+            experiment.Pair(n, (a, b), "network"): experiment.Ratios(
+                {"NN-init": (0.55, 0.55), "NN-trained": (0.6 if n < 44 else last,) * 2}
+            )
+            for n, (a, b) in enumerate(settings.chosen)
+        }
+        report = experiment.report(Results(settings, 0, Data("cifar.npz", "0", False), values, manifest))
+        assert len(values) == 45 and not report.comparisons
+        assert [one.verdict for one in report.claims] == [verdict] * 2 and report.claims[0].paper.startswith(
+            "for all 45"
+        )
+
+
 def test_a_strength_beyond_similarities_has_no_ratio():
     found = ratios(replace(experiment.QUICK, pairs=((3, 8),), strength=1000.0, strengths=(0.1, 1000.0)))
     assert found["train-train"]["LANTK"] == found["test-train"]["LANTK 1000"] == (None,)

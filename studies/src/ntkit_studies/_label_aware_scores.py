@@ -228,13 +228,13 @@ def score(
     assert search is not None
     del gram
     found = [_right(pool, draw, k + strength * part, cross + strength * part_test) for strength in strengths]
-    right, indefinite = zip(*found, strict=True)
+    each, indefinite = zip(*found, strict=True)
     return Scored(
-        tuple(float(one.mean()) for one in right),
+        tuple(float(one.mean()) for one in each),
         tuple(map(float, search.accuracies)),
         tuple(map(float, search.errors)),
         indefinite,
-        tuple(map(_packed, right)),
+        tuple(map(_packed, each)),
     )
 
 
