@@ -2,13 +2,15 @@
 
     python benchmarks/small_calls.py [--repeats 3] [--store]
 
-3 x (3x3 convolution, ReLU) with flatten on 32x32x3 images and with average pooling on 8x8x3 images, both precisions.
+3 x (3x3 convolution, ReLU) with flatten on 32x32x3 images and with average pooling on 8x8x3 images, both precisions. Then whole
+calls with 10 inputs, where Python and the calls of the core take most of the time, and a phase diagram: one call for 200 gains.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 import torch
 from history import Table, add_store, publish, started
@@ -59,6 +61,30 @@ def measure(side: int, pooled: bool, dtype: torch.dtype, repeats: int) -> dict[s
     return best
 
 
+def whole_calls(network: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, repeats: int) -> dict[str, float]:
+    """Give the processor seconds of one call with 10 inputs, the best of some; of the grid, for one of its gains."""
+    limit = ntkit.infinite_width(network, b_std=0.1)
+    x = torch.randn(10, *shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    other, grid = x.clone(), torch.cartesian_prod(torch.linspace(0.5, 2, 20), torch.linspace(0.1, 1, 10))
+    calls: dict[str, tuple[Callable[[], object], int]] = {
+        "Gram of 10": (lambda: limit.ntk(x), 1),
+        "10 x 10": (lambda: limit.ntk(x, other), 1),
+        "diagonal of 10": (lambda: limit.ntk.diag(x), 1),
+        "Gram of 10 with new gains": (lambda: limit.with_gains(1.3, 0.2).ntk(x), 1),
+        "Gram of 10, one of 200 gains": (lambda: limit.ntk(x, gains=grid), len(grid)),
+    }
+    best = {}
+    for name, (call, count) in calls.items():
+        call()  # reads the module and plans
+        seconds = []
+        for _ in range(20 * repeats):
+            start = time.process_time()
+            call()
+            seconds.append(time.process_time() - start)
+        best[name] = min(seconds) / count
+    return best
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -77,7 +103,16 @@ def main() -> None:
         "Microseconds of processor time for one entry of the NTK of 3 x (conv, ReLU), native engine, one thread, "
         f"best of {options.repeats} calls."
     )
-    publish("small_calls", [Table(header, rows, caption)], start, options.store)
+    tables = [Table(header, rows, caption)]
+    dense = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    header, columns = ["call"], []
+    for net, shape, name in ((dense, (16,), "3 dense layers"), (network(8, False), (3, 8, 8), "3 x conv, 8x8")):
+        for dtype, label in ((torch.float64, f"{name}, float64"), (torch.float32, "float32")):
+            header.append(label)
+            columns.append(whole_calls(net, shape, dtype, options.repeats))
+    rows = [[name, *(_microseconds(column[name]) for column in columns)] for name in columns[0]]
+    caption = f"Microseconds of processor time for a whole call, one thread, best of {20 * options.repeats}; of the grid, for one gain."
+    publish("small_calls", [*tables, Table(header, rows, caption)], start, options.store)
 
 
 def _microseconds(seconds: float) -> str:

@@ -2,7 +2,7 @@
 Predictions with error bars
 ===========================
 
-The regressor gives standard deviations in the units of the targets.
+The regressor gives standard deviations of new targets, noise included, in their units.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ import ntkit
 random = np.random.default_rng(0)
 x = np.sort(random.uniform(-3, 3, 25))
 y = np.sin(x) + 0.1 * random.standard_normal(25)
-model = ntkit.NTKRegressor(tune="auto", normalize_y=True).fit(x[:, None], y)
+model = ntkit.NTKRegressor().fit(x[:, None], y)
 grid = np.linspace(-5, 5, 200)
 mean, std = model.predict(grid[:, None], return_std=True)
 

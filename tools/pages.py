@@ -2,9 +2,9 @@
 
 A part stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``. ``PARTS`` lists those that belong to one page. On every
 page, ``run FOLDER`` shows the tables of a stored run, ``run FOLDER, SECTION`` those of one section of its report,
-``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``benchmark NAME`` the tables that
-``python benchmarks/NAME.py --store`` wrote, ``benchmark NAME, WORDS`` those whose captions begin with these words, and
-``caption NAME, WORDS`` only these captions, of tables too long for a page.
+``comparisons FOLDER FOLDER`` what stored runs found beside the papers' values, ``findings PAPER`` the verdicts on a paper,
+``benchmark NAME`` the tables that ``python benchmarks/NAME.py --store`` wrote, ``benchmark NAME, WORDS`` those whose captions
+begin with these words, and ``caption NAME, WORDS`` only these captions, of tables too long for a page.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from statistics import fmean, stdev
 from textwrap import fill
 from typing import Any
 
+from figures import LABELS, draw, records
+
 import ntkit
 from ntkit._src.trace.matchers._refusals import refused_layers
 from ntkit_studies import NAMES, find
@@ -30,25 +32,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 RESULTS = ROOT / "docs/results"
 STUDIES = ROOT / "studies/results"
-HISTORY = RESULTS / "benchmarks.jsonl"
-LABELS = {
-    "conv 3, average": "3 x (conv, ReLU), average pooling, 32x32x3",
-    "conv 20, average": "20 x (conv, ReLU), average pooling",
-    "conv 3, flatten": "3 x (conv, ReLU), flatten",
-    "conv 3, flatten, Gram": "3 x (conv, ReLU), flatten, Gram matrix of one batch",
-    "conv 20, flatten": "20 x (conv, ReLU), flatten",
-    "myrtle 5": "Myrtle-5",
-    "myrtle 10": "Myrtle-10",
-    "residual, strided": "residual blocks with stride, average pooling, 33x33x3",
-    "dense 3": "fully connected, 3 hidden layers, d = 784, 5,000 x 5,000",
-    "dense 3, Gram": "the same, Gram matrix of 5,000",
-}
 
 
 def last_record() -> dict[str, Any]:
     """Return the newest record of ``make bench``."""
-    lines = HISTORY.read_text(encoding="utf-8").splitlines()
-    return json.loads(lines[-1])
+    return records()[-1]
 
 
 def speed() -> str:
@@ -213,6 +201,26 @@ def comparisons(*folders: str) -> str:
     return "\n\n".join(parts)
 
 
+def findings(paper: str) -> str:
+    """Return a table of the verdicts on what a paper says, a line for each sentence and for the numbers of each stored run."""
+    groups: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for manifest in sorted(STUDIES.rglob("manifest.json")):
+        name = json.loads(manifest.read_text(encoding="utf-8"))["experiment"]
+        if find(name).reproduces.startswith(f"{paper},"):
+            with (manifest.parent / "results.csv").open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    if row["verdict"] != "ours" and row["paper"] not in ("", "-"):
+                        quoted = "its numbers" if row["draws"] else f'"{row["paper"]}"'
+                        groups.setdefault((name, quoted), []).append(row)
+    lines = [_line(["the paper", "verdicts", "run", "size of the run (of the paper)"]), "|---|---|---|---|"]
+    for (name, quoted), rows in groups.items():
+        kinds = [row["verdict"].partition(" (")[0].partition(",")[0] for row in rows]
+        counts = [f"{kinds.count(kind)} {kind}" if len(rows) > 1 else kind for kind in dict.fromkeys(kinds)]
+        sizes = list(dict.fromkeys(row["size"] for row in rows))
+        lines.append(_line([quoted, ", ".join(counts), f"`{name}`", sizes[0] if len(sizes) == 1 else "see its rows"]))
+    return "\n".join(lines)
+
+
 def benchmark_tables(name: str, caption: str = "") -> str:
     """Return the tables that a benchmark stored and whose captions begin as given, and where they come from."""
     record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
@@ -294,26 +302,6 @@ def _number(value: float | None) -> str:
     return text if "e" not in text else f"{value:.7f}"
 
 
-def draw_history() -> None:
-    """Draw the ratios of all records, in the order of the records."""
-    import matplotlib as mpl
-
-    from ntkit.plots import new_figure
-
-    records = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
-    figure = new_figure(8, 4)
-    axes = figure.subplots()
-    for name, label in LABELS.items():
-        ratios = [record["ratios"].get(name, {}).get("float32", float("nan")) for record in records]
-        axes.plot(range(len(records)), ratios, "o-", label=label)
-    axes.set_xticks(range(len(records)), [record["commit"][:8] for record in records], rotation=45)
-    axes.set_yscale("log")
-    axes.set_ylabel("times as fast, float32")
-    axes.legend(frameon=False, fontsize="x-small", bbox_to_anchor=(1, 1))
-    with mpl.rc_context({"svg.hashsalt": "ntkit"}):  # the same records give the same bytes
-        figure.savefig(ROOT / "docs/images/benchmarks.svg", metadata={"Date": None})
-
-
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": speed},
     "docs/feature_learning.md": {"held out": held_out},
@@ -326,6 +314,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 KINDS: dict[str, Callable[[str], str]] = {
     "run": lambda rest: run_tables(*rest.split(", ", 1)),
     "comparisons": lambda rest: comparisons(*rest.split()),
+    "findings": findings,
     "benchmark": lambda rest: benchmark_tables(*rest.split(", ", 1)),
     "caption": lambda rest: benchmark_captions(*rest.split(", ", 1)),
 }
@@ -353,7 +342,7 @@ def current(page: str, text: str) -> str:
 
 def main() -> None:
     """Regenerate every page."""
-    draw_history()
+    draw()
     for page in PAGES:
         path = ROOT / page
         path.write_text(current(page, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import resource
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sklearn.datasets import load_digits
 
 import ntkit
 from ntkit import NTKClassifier
+from ntkit._src.estimators._blend import EFFORTS
 from ntkit._src.solvers import default_centres
 
 BAD = {
@@ -159,10 +161,10 @@ def test_images_and_a_network(program, tmp_path: Path):
 
 
 def test_many_rows_take_centres(program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ntkit._src.cli._fit.EXACT_ROWS", 50)
+    monkeypatch.setitem(EFFORTS, "fast", replace(EFFORTS["fast"], exact_rows=50))
     x = np.random.default_rng(0).standard_normal((120, 2))
     pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": x[:, 0] + x[:, 1]}).to_csv(tmp_path / "t.csv", index=False)
-    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit")
+    program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--effort", "fast")
     assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == default_centres(120) == 120
     program("fit", "t.csv", "--target", "y", "--out", "m.ntkit", "--centres", "50")
     assert len(ntkit.load_model("m.ntkit").steps[-1][1].X_fit_) == 50

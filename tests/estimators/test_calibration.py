@@ -61,10 +61,10 @@ def test_sure_where_the_data_are_clear() -> None:
     X, y = shuffle(
         *load_digits(return_X_y=True), random_state=0
     )  # by writers otherwise, so the last differ from the first
-    model = ntkit.NTKClassifier().fit(X[:300], y[:300])
+    model = ntkit.NTKClassifier(tune=None).fit(X[:300], y[:300])
     confidence = model.predict_proba(X[300:800]).max(1).mean()
     assert abs(confidence - model.score(X[300:800], y[300:800])) < 0.05
-    raw = ntkit.NTKClassifier(calibration=None).fit(X[:300], y[:300])
+    raw = ntkit.NTKClassifier(calibration=None, tune=None).fit(X[:300], y[:300])
     assert log_loss(y[300:800], model.predict_proba(X[300:800])) < log_loss(y[300:800], raw.predict_proba(X[300:800]))
 
 
@@ -108,7 +108,9 @@ def test_encodings_give_the_same_classes_and_probabilities(encoding: str, classe
 
 def test_ten_classes_of_arora_are_the_default() -> None:
     X, y = load_digits(return_X_y=True)
-    default, arora = (ntkit.NTKClassifier(encoding=name).fit(X[:100], y[:100]) for name in ("centered", "arora"))
+    default, arora = (
+        ntkit.NTKClassifier(encoding=name, tune=None).fit(X[:100], y[:100]) for name in ("centered", "arora")
+    )
     np.testing.assert_allclose(arora.dual_coef_, default.dual_coef_, atol=1e-12)
 
 

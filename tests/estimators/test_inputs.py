@@ -29,8 +29,8 @@ def test_images_come_flattened() -> None:
     folded = ntkit.NTKClassifier(kernel=kernel, input_shape=(1, 8, 8)).fit(X[:80], y[:80])
     assert {shape[1:] for shape in kernel.shapes} == {(1, 8, 8)}
     np.testing.assert_allclose(folded.decision_function(X[80:]), flat.decision_function(X[80:]), atol=1e-12)
-    default = ntkit.NTKClassifier(input_shape=(1, 8, 8)).fit(X[:80], y[:80])
-    plain = ntkit.NTKClassifier().fit(X[:80], y[:80])
+    default = ntkit.NTKClassifier(input_shape=(1, 8, 8), tune=None).fit(X[:80], y[:80])
+    plain = ntkit.NTKClassifier(tune=None).fit(X[:80], y[:80])
     np.testing.assert_allclose(default.decision_function(X[80:]), plain.decision_function(X[80:]), atol=1e-10)
 
 

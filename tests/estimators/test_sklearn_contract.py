@@ -38,7 +38,8 @@ def _module() -> nn.Module:
 
 
 PARAMETERS: list[dict[str, Any]] = [
-    {},
+    {"effort": "fast"},
+    {"tune": None},
     {"module": _module(), "ridge": 1e-3, "b_std": 0.3},
     {"kernel": Cubic(), "ridge": 1e-3},
     {"kernel": "precomputed", "ridge": 1.0},
@@ -64,11 +65,11 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
             "check_decision_proba_consistency": "the check fits on 80 x 2 inputs, which are no Gram matrix",
             "check_class_weight_classifiers": "the check fits on 50 x 2 inputs, which are no Gram matrix",
         }
-    elif estimator.tune == "loo" or getattr(estimator, "calibration", None) == "loo":
+    elif estimator._automatic or estimator.tune == "loo" or getattr(estimator, "calibration", None) == "loo":
         reason = "a weight of two leaves both copies of a point out, two copies of it leave out one at a time"
         expected["check_sample_weight_equivalence_on_dense_data"] = reason
         expected["check_sample_weight_equivalence_on_sparse_data"] = reason
-    if estimator.get_params() == ntkit.NTKClassifier().get_params():
+    if estimator.get_params() == ntkit.NTKClassifier(tune=None).get_params():
         expected["check_class_weight_classifiers"] = "without a ridge every label is fitted, whatever its weight"
     return expected
 

@@ -145,3 +145,9 @@ def test_window_of_a_prior():
     for prior in (limit.with_prior(root @ root.T), limit.with_prior("stationary", (1, 12))):
         every = prior.ntk.positions()
         torch.testing.assert_close(prior.ntk.positions(at=[5, 6]), every[5:7, 5:7], rtol=1e-13, atol=0)
+
+
+def test_an_output_without_positions_is_one_number():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(8, 1))
+    found = ntkit.infinite_width(net).with_prior("stationary", input_shape=(2, 3), same=1.0, other=0.5).nngp.positions()
+    torch.testing.assert_close(found, torch.tensor(2.0, dtype=torch.float64))  # every layer of gain sqrt(2) keeps 2 q

@@ -1,9 +1,12 @@
 """The typed tape: what the core accepts and what it prints."""
 
 import pytest
-from tests.native.tapes import AT, GOOD, step, tape
+from tests.native.tapes import AT, GOOD, ROW, step, tape
+from torch import nn
 
-from ntkit._src.native._core import NOTHING, Kind, Pool
+import ntkit
+from ntkit._src.native import NativeEngine
+from ntkit._src.native._core import NOTHING, Kind, Layer, Pool
 
 
 def test_a_tape_reads_as_it_was_written():
@@ -85,3 +88,30 @@ def test_fields_are_named_and_typed():
         Pool(kernel="wide")
     with pytest.raises(AttributeError):
         Pool().kernel = 3
+
+
+def test_other_gains_give_the_tape_that_would_be_planned():
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, bias=False),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Linear(16, 1),
+    )
+    limit, other = ntkit.infinite_width(net, 1.3, 0.4), ntkit.infinite_width(net, 0.8, 0.9)
+    engine = NativeEngine(limit.program((2, 4, 4)))
+    derived = engine.with_gains(limit.with_gains(0.8, 0.9).program((2, 4, 4)))
+    for kind in ("between", "cache", "diag"):
+        planned = NativeEngine(other.program((2, 4, 4))).tape(kind)
+        assert str(derived.tape(kind)) == str(planned) != str(engine.tape(kind))
+
+
+@pytest.mark.parametrize(
+    ("layers", "says"), [([], "no gains of layer 0"), ([[0, 0, 0, 0]], "zero where"), ([[1, 1, 0, 0]], "zero where")]
+)
+def test_gains_that_do_not_fit_a_tape(layers, says):
+    with pytest.raises(ValueError, match=says):
+        tape(operations={"layer": Layer(in_size=ROW, out_size=ROW, weight=2.0, number=0)}, instructions=[]).with_gains(
+            layers
+        )

@@ -34,6 +34,7 @@ NAMES = (
     "federated_images",
     "corrupted_agop",
     "initial_scales",
+    "stable_rate",
     "alignment_prediction",
     "speed_limits",
     "depth_prediction",
@@ -43,6 +44,7 @@ NAMES = (
     "mercer_spectra",
     "convergence_bounds",
     "kernel_evolution",
+    "cluster_graphs",
     "spawn_phases",
     "fourier_features_1d",
     "image_regression",
@@ -58,6 +60,7 @@ NAMES = (
 _MODULES = {
     "corrupted_agop": "feature_learning.corrupted_agop",
     "initial_scales": "feature_learning.initial_scales",
+    "stable_rate": "feature_learning.stable_rate",
     "alignment_prediction": "feature_learning.alignment_prediction",
     "speed_limits": "feature_learning.speed_limits",
     "depth_prediction": "feature_learning.depth_prediction",

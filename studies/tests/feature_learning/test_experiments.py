@@ -19,6 +19,7 @@ from ntkit_studies.feature_learning import (
     images,
     initial_scales,
     speed_limits,
+    stable_rate,
 )
 from ntkit_studies.feature_learning._image_files import load_image_rows, standardize
 from ntkit_studies.feature_learning._networks import build_mlp, weight_at
@@ -33,6 +34,7 @@ MODULES = (
     alignment_prediction,
     depth_prediction,
     images,
+    stable_rate,
 )
 
 
@@ -112,23 +114,37 @@ def test_random_eigenvectors_must_reduce_the_correlation_of_figure_13_to_what_th
     assert list(said(images, found[1:]).values())[-1] is True
 
 
-def test_the_sentences_on_initial_scales_are_asked_at_every_scale() -> None:
+def initial_scale_record(centred=(0.9, 0.9, 0.9, 0.9)) -> initial_scales.Record:
+    """Make a record where, at s_0 = 1, nothing is as the paper says, and the second layer rises for no scale."""
     settings = initial_scales.Settings()
     curves, losses = {}, {}
     for alpha in settings.alphas:
         for number, scale in enumerate(settings.scales):
             losses[f"{alpha:g}/{scale:g}"] = {"train": [1.0, float("nan")]}
             for layer in ("0", "2"):
-                # As in the stored run: at s_0 = 1 nothing is as the paper says, and the second layer rises for no scale.
                 ratio, ptk = ([20.0, 0.9], [0.5, 0.7]) if scale == 1 else ([0.01, 0.9], [0.8, 0.4])
                 end = 0.6 + 0.1 * number if layer == "0" else 0.2
                 one = {"uncentred": [0.1, end], "double_ratio": [0.0, *ratio], "ptk_centred": [0.0, *ptk]}
-                curves[f"{alpha:g}/{scale:g}/{layer}"] = one
-    found = said(initial_scales, [initial_scales.Record([0, 5, 800], curves, losses)])
+                curves[f"{alpha:g}/{scale:g}/{layer}"] = one | {"centred": [float("nan"), centred[number], 0.85]}
+    return initial_scales.Record([0, 5, 800], curves, losses)
+
+
+def test_the_sentences_on_initial_scales_are_asked_at_every_scale() -> None:
+    found = said(initial_scales, [initial_scale_record()])
     assert all(holds is not None for what, holds in found.items() if "train loss" not in what)
     wrong = [what for what, holds in found.items() if holds is False]
-    assert len([what for what in wrong if "layer 2, uncentred" in what]) == 6 and len(wrong) == 10
+    assert len([what for what in wrong if "layer 2, uncentred" in what]) == 6 and len(wrong) == 11
     assert len([what for what in wrong if "s_0 = 1," in what]) == 4
+
+
+@pytest.mark.parametrize(
+    ("centred", "early", "least"),
+    [((0.9, 0.9, 0.9, 0.9), True, True), ((0.81, 0.9, 0.9, 0.95), False, True), ((0.7, 0.7, 0.7, 0.7), False, False)],
+)
+def test_the_centred_correlation_is_the_same_at_every_scale_early_on(centred, early, least) -> None:
+    found = said(initial_scales, [initial_scale_record(centred)])
+    assert found["isotropic: layer 1, centred at step 5, s_0 from 1 to 0.001"] is early
+    assert found["isotropic: layer 1, least centred of the training, s_0 from 1 to 0.001"] is least
 
 
 @pytest.fixture

@@ -48,6 +48,8 @@ def frame() -> pd.DataFrame:
 
 
 MODELS = {
+    "automatic numbers": lambda: ntkit.NTKRegressor(effort="fast").fit(X, NUMBERS),
+    "automatic classes": lambda: ntkit.NTKClassifier(effort="fast").fit(X, WORDS),
     "classes": lambda: ntkit.NTKClassifier(tune="auto").fit(X, WORDS),
     "two classes": lambda: ntkit.NTKClassifier(b_std=0.1, ridge=1e-3, class_weight="balanced").fit(X, X[:, 0] > 0),
     "numbers": lambda: ntkit.NTKRegressor(tune="auto", normalize_y=True).fit(X, NUMBERS),
@@ -82,6 +84,8 @@ def test_a_loaded_model_predicts_the_same(make, tmp_path: Path):
         same(again.predict_proba(NEW), model.predict_proba(NEW))
     elif model.n_centres is None:
         same(again.predict(NEW, return_std=True)[1], model.predict(NEW, return_std=True)[1])
+        if model._automatic:
+            same(again.predict(NEW, interval=0.8)[1], model.predict(NEW, interval=0.8)[1])
     assert again.get_params(deep=False).keys() == model.get_params(deep=False).keys()
     again.fit(X, WORDS if hasattr(model, "classes_") else NUMBERS)  # it is an estimator like any other
 
@@ -96,6 +100,15 @@ def test_pipelines_with_categories_and_gaps(target, tmp_path: Path):
     new = frame()[::-1].assign(kind="never seen")
     new.loc[3, "a"] = np.nan
     same(saved.estimator.predict(new), model.predict(new))
+
+
+def test_files_from_before_the_automatic_model_load(tmp_path: Path):
+    model = ntkit.NTKRegressor(ridge=1e-2, tune=None).fit(X, NUMBERS)
+    expected = model.predict(NEW, return_std=True)
+    del model.effort, model._many, model._calibration  # what such a file does not hold
+    ntkit.save_model(model, tmp_path / "m.ntkit")
+    for found, one in zip(ntkit.load_model(tmp_path / "m.ntkit").predict(NEW, return_std=True), expected, strict=True):
+        same(found, one)
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,15 @@ from ._modules import read_module
 from ._tables import Problem, Task, read_problem
 
 EXACT_ROWS = 8192
-"""Up to this many rows the whole kernel matrix is factorised, as by ``ntkit.solve(method="auto")``."""
+"""Up to this many rows the whole kernel matrix of a network is factorised, as by ``ntkit.solve(method="auto")``."""
+
+
+class Effort(StrEnum):
+    """How long the automatic model searches."""
+
+    FAST = "fast"
+    DEFAULT = "default"
+    BEST = "best"
 
 
 @command(
@@ -36,11 +45,14 @@ def fit(
     out: Annotated[Path, typer.Option(help="The model file to write.")],
     task: Annotated[Task, typer.Option(help="What the target is.")] = Task.AUTO,
     drop: Drop = None,
-    module: Annotated[str | None, typer.Option(help="The network; default three hidden layers with ReLU.")] = None,
+    module: Annotated[
+        str | None, typer.Option(help="The network; default a sum of kernels, chosen automatically.")
+    ] = None,
     shape: Shape = None,
     centres: Annotated[
-        int | None, typer.Option(min=1, help="Rows to fit with; default all up to 8,192, else 2,000 to 1,000.")
+        int | None, typer.Option(min=1, help="Centres of Nystrom's method; default none up to some 10,000 rows.")
     ] = None,
+    effort: Annotated[Effort, typer.Option(help="How long to search.")] = Effort.DEFAULT,
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
@@ -53,7 +65,7 @@ def fit(
     network, of_one = None if module is None else read_module(module), read_shape(shape)
     problem = read_problem(data, target, task, drop or (), keep_constant=of_one is not None)
     _say(problem, target)
-    estimator = build_estimator(problem.task, len(problem.target), network, of_one, centres)
+    estimator = build_estimator(problem.task, len(problem.target), network, of_one, centres, effort)
     start = time.perf_counter()
     features: Any = problem.features if of_one is None else _plain(problem)
     with connected(scheduler) as client:
@@ -105,8 +117,11 @@ def build_estimator(
     module: nn.Module | None = None,
     shape: tuple[int, ...] | None = None,
     centres: int | None = None,
+    effort: str = "default",
 ) -> BaseEstimator:
     """Return the recommended estimator for so many rows; columns are encoded, or the entries of inputs of a given shape."""
+    if module is None and shape is None and centres is None:
+        return tabular_pipeline((NTKClassifier if task is Task.CLASSIFICATION else NTKRegressor)(effort=str(effort)))
     options: dict[str, Any] = {
         "tune": "auto",
         "input_shape": shape,

@@ -103,8 +103,11 @@ def _check_kind(name: str, x: Tensor) -> None:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Return whether every value is finite: min and max propagate NaN, so no mask is needed."""
-    return values.numel() == 0 or all(math.isfinite(extreme) for extreme in torch.aminmax(values.detach()))
+    """Return whether every value is finite."""
+    # A finite sum has finite terms; another may have overflowed. Least and greatest values propagate NaN: no mask is needed.
+    if values.numel() == 0 or (values.dtype.is_floating_point and math.isfinite(values.detach().sum())):
+        return True
+    return all(math.isfinite(extreme) for extreme in torch.aminmax(values.detach()))
 
 
 def check_finite(name: str, x: Tensor) -> None:

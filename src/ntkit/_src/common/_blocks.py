@@ -82,7 +82,8 @@ def mirror_rows(matrix: Tensor, start: int, stop: int) -> None:
     """Make rows and columns ``start`` to ``stop`` symmetric, from what these rows hold right of the diagonal."""
     square = matrix[start:stop, start:stop]
     square.copy_(square.triu() + square.triu(1).mT)
-    matrix[stop:, start:stop] = matrix[start:stop, stop:].mT
+    if stop < matrix.shape[0]:
+        matrix[stop:, start:stop] = matrix[start:stop, stop:].mT
 
 
 Item = TypeVar("Item")

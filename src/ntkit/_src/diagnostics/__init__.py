@@ -2,6 +2,7 @@
 
 from ._attribution import Attribution, attribute
 from ._bounds import Assumption, Bound, Bounds, bounds
+from ._depth_scales import DepthScales, depth_scales
 from ._kernel_recorder import KernelHistory, KernelRecorder, kernel_distance
 from ._learning_times import LearningTimes, learning_times
 from ._local_elasticity import local_elasticity
@@ -15,12 +16,14 @@ __all__ = [
     "Attribution",
     "Bound",
     "Bounds",
+    "DepthScales",
     "KernelHistory",
     "KernelRecorder",
     "LearningTimes",
     "MercerSpectrum",
     "attribute",
     "bounds",
+    "depth_scales",
     "kernel_distance",
     "learning_times",
     "local_elasticity",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
@@ -9,15 +10,16 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from torch import Tensor, nn
 
 from ntkit._src.common import block_rows, row_blocks
 from ntkit._src.gram import GramOperator
 from ntkit._src.kernels import InfiniteWidthKernel, Kernel
-from ntkit._src.solvers import Method
+from ntkit._src.solvers import Method, inverse_diagonal
 from ntkit.errors import InputError
 
+from ._blend import BlendTuner, read_effort
 from ._inputs import as_batch, as_tensor, check_fitted, read_device, read_dtype, read_features
 from ._regression import DualFit, Factor, factor_of, fit_exactly, fit_large, read_method
 from ._training_data import TrainingData, Weighting, read_source
@@ -36,23 +38,32 @@ _PARAMETERS = """module : torch.nn.Module, optional
     w_std, b_std : float, optional
         The gains of every weight and bias of the module, as in :func:`ntkit.infinite_width`. Unused if ``kernel`` is
         a Kernel or precomputed. Default None: those of a module in the NTK parametrisation, otherwise sqrt(2) and 0.
-    ridge : float, sequence of float or "auto"
+    ridge : float, sequence of float, "auto" or None
         r, relative to ``trace(K)/n``, so that the scale of the kernel never changes an answer. Candidates (a sequence, or
-        "auto" for half decades from 1e-8 to 10, from 1e-5 in float32) require ``tune="loo"`` or ``tune="auto"``. Default 0.
+        "auto" for half decades from 1e-8 to 10, from 1e-5 in float32) require ``tune="loo"`` or ``tune="auto"``. Default None:
+        chosen by ``tune``, otherwise 0.
     stopping_time : float, sequence of float, "auto" or None
         t; None is infinity. Time is that of gradient flow of half the **summed** squared error: with learning rate
         :math:`\\eta`, t is :math:`\\eta` times the steps, so useful times are of the order of 1 / (eigenvalues of K).
         Candidates (a sequence, or "auto" for half decades from 1 to 1e10 over trace(K), and infinity) require
         ``tune="loo"``. Default None.
-    tune : {"auto", "loo", "evidence"}, optional
-        ``"auto"``, recommended if nothing is known about the data: choose the gains by marginal likelihood on at most 256
-        points, each counted once, then the ridge by leave-one-out error on all. ``"loo"``: choose ridge and stopping time
-        among their candidates, or just the ridge if neither has candidates, by the leave-one-out error, mean squared over
-        points and columns, in closed form (:func:`ntkit.leave_one_out`). ``"evidence"``: choose ridge, w_std and b_std by
-        the marginal likelihood of the targets under the Gaussian process with covariance K, starting from those given, or
-        from ridge 1e-2 and b_std 0.1 instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or ``"nngp"``. Weights
-        of points count there as copies; a noise level per target does not enter. The gains of a module in the NTK
-        parametrisation are part of it and are not searched. Default None: everything as given.
+    tune : {"blend", "auto", "loo", "evidence"} or None
+        ``"blend"``: the automatic model of tables, if no other parameter says what the kernel is or how it is solved (module,
+        kernel, gains, ridge, stopping_time, solver, n_centres); otherwise everything as given. The kernel is a sum of tangent
+        kernels of two depths and of Laplace kernels, in the plain metric of the standardised columns and in metrics learnt as
+        by :class:`RFMRegressor`. The weights are those of the convex combination of their predictions with the smallest
+        squared error on rows held out in turn; then the ridge is that with the smallest error of the sum there, of classes the
+        smallest log loss of a logistic regression. ``tuning_`` says what was chosen. ``"auto"``: choose the gains by
+        marginal likelihood on at most 256 points, each counted once, then the ridge by leave-one-out error on all. ``"loo"``:
+        choose ridge and stopping time among their candidates, or just the ridge if neither has candidates, by the leave-one-out
+        error, mean squared over points and columns, in closed form (:func:`ntkit.leave_one_out`). ``"evidence"``: choose ridge,
+        w_std and b_std by the marginal likelihood of the targets under the Gaussian process with covariance K, starting from
+        those given, or from ridge 1e-2 and b_std 0.1 instead of zeros (:func:`ntkit.evidence`); for ``kernel="ntk"`` or
+        ``"nngp"``. Weights of points count there as copies; a noise level per target does not enter. The gains of a module in
+        the NTK parametrisation are part of it and are not searched. None: everything as given. Default ``"blend"``.
+    effort : {"fast", "default", "best"}
+        How long ``tune="blend"`` may take: it chooses with at most 400, 1,500 or 3,000 rows, and fits exactly up to 3,000, 10,000
+        or 20,000 rows, beyond that by Nystrom's method. Default ``"default"``.
     dtype : {"float64", "float32"}
         The dtype in which kernel and solution are computed. Default ``"float64"``.
     device : str or torch.device, optional
@@ -74,9 +85,11 @@ _ATTRIBUTES = """kernel_ : Kernel
         The shape of one input, given or inferred from X.
     ridge_, stopping_time_ : float
         The values in use; infinity is training to the end.
-    tuning_ : LeaveOneOut, Evidence, dict or None
-        The result of tuning; for ``tune="auto"`` the leave-one-out errors of the ridges; with ``solver`` the mean squared error
-        of each ridge on the held-out rows, a dictionary.
+    tuning_ : Blend, LeaveOneOut, Evidence, dict or None
+        The result of tuning. Of the automatic model: the ``weights``, by name of the kernel; the ``errors`` of each kernel alone
+        and the ``error`` of the sum, on rows held out; and its ``predictions`` of these ``rows``. For ``tune="auto"`` the
+        leave-one-out errors of the ridges; with ``solver`` the mean squared error of each ridge on the held-out rows, a
+        dictionary.
     jitter_ : float
         What was added to the ridge because the Gram matrix is singular.
     solution_status_ : str
@@ -101,6 +114,8 @@ class KernelEstimator(BaseEstimator):
     solver: str | Method | None
     _keeps_factor: ClassVar[bool] = False
     _client: Any = None
+    _many: bool = False
+    effort: str = "default"
     _factor: Factor | None = None
 
     def _solve(self, data: TrainingData) -> tuple[Choice, DualFit]:
@@ -110,6 +125,11 @@ class KernelEstimator(BaseEstimator):
     def _gains(self) -> dict[str, float | None]:
         """Return the gains of the network, if the estimator has such parameters."""
         return {}
+
+    @property
+    def _automatic(self) -> bool:
+        """Whether the parameters leave everything to the automatic model."""
+        return False
 
     @property
     def _factorises(self) -> bool:
@@ -159,6 +179,7 @@ class KernelEstimator(BaseEstimator):
         source = read_source(self.kernel, self.module, self.input_shape_, X.shape[1], **self._gains())
         if source.kernel is None and X.shape[0] != X.shape[1]:
             raise InputError(f"kernel='precomputed' needs the square Gram matrix K(X, X) at fit. Got shape {X.shape}.")
+        self._many = self._automatic and weights is None and len(targets) > read_effort(self.effort).exact_rows
         x = rows if isinstance(rows, GramOperator) else as_batch(self, rows, device, shared=not self._factorises)
         y = as_tensor(targets, dtype, device)
         choice, fit = self._solve(TrainingData(source, x, y, weighting, left_out, self._client))
@@ -222,6 +243,29 @@ class KernelEstimator(BaseEstimator):
         # At a training point without ridge the variance is zero, and rounding may make it negative.
         return torch.cat(parts).clamp_min(0).sqrt().double().cpu().numpy()
 
+    def _noise(self) -> float:
+        """Return the variance that the ridge stands for, in units of the kernel."""
+        assert isinstance(self.kernel_, Kernel)
+        assert self.X_fit_ is not None
+        with torch.no_grad():
+            diagonal = self.kernel_.diag(as_batch(self, self.X_fit_, read_device(self.device)))
+        weights = self._weighting.weights
+        mean = diagonal.mean() if weights is None else (weights * diagonal).sum() / weights.sum()
+        return float(mean) * (self.ridge_ + self.jitter_)
+
+    def _left_out(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return errors of leaving one out, shaped like the coefficients, and deviations, shape (n,), in closed form."""
+        if not (self._factorises and self._weighting.plain and math.isinf(self.stopping_time_)):
+            raise InputError(
+                "interval needs the errors of leaving one out in closed form: of a fit without solver, stopping time, weights "
+                "and noise, or of the automatic model. Leave these out."
+            )
+        self._deviations(self.X_fit_[:1])  # type: ignore[index]  # computes the factor of a model from a file
+        assert self._factor is not None
+        inverse = inverse_diagonal(self._factor.matrix.tril()).double().cpu().numpy()
+        dual = self.dual_coef_.astype(np.float64)
+        return dual / (inverse if dual.ndim == 1 else inverse[:, None]), inverse**-0.5
+
     def _blocks(self, X: ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
         """Check the rows, and yield them with K(x, X) one block at a time."""
         rows = read_features(self, X, fitting=False)
@@ -244,13 +288,23 @@ class TunedEstimator(KernelEstimator):
 
     @property
     def _factorises(self) -> bool:
-        return self.solver is None and self.n_centres is None
+        return self.solver is None and self.n_centres is None and not self._many
+
+    @property
+    def _automatic(self) -> bool:
+        given = self.module, self.w_std, self.b_std, self.ridge, self.stopping_time, self.solver, self.n_centres
+        plain = isinstance(self.kernel, str) and self.kernel == "ntk"
+        return self.tune == "blend" and plain and all(one is None for one in given)
 
     def _gains(self) -> dict[str, float | None]:
         return {"w_std": self.w_std, "b_std": self.b_std}
 
     def _solve(self, data: TrainingData) -> tuple[Choice, DualFit]:
+        read_effort(self.effort)
         tuner: Tuner = read_tuner(self.tune, self.ridge, self.stopping_time, self.w_std, self.b_std)
+        if self._automatic:
+            classes = is_classifier(self)
+            tuner = BlendTuner(effort=read_effort(self.effort), classes=classes, logistic=classes and not self._many)
         if self._factorises:
             return fit_exactly(data, tuner)
         return fit_large(data, tuner, read_method("nystrom" if self.solver is None else self.solver, self.n_centres))

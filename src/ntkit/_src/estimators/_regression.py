@@ -30,6 +30,8 @@ from ntkit._src.solvers import (
 )
 from ntkit.errors import InputError
 
+from ._blend import MANY_ROWS, Blend
+from ._logistic import MOST_STEPS, fit_logistic, one_hot
 from ._training_data import TrainingData
 from ._tuner import Choice, EvidenceTuner, Tuner, leave_each_out
 
@@ -88,9 +90,25 @@ def fit_exactly(data: TrainingData, tuner: Tuner) -> tuple[Choice, DualFit]:
         del gram
         choice = tuner.choose_ridge(choice, system, columns, unit)
         known = choice.record if isinstance(choice.record, LeaveOneOut) else None
-        fit = fit_dual(system, columns, unit * choice.ridge, choice.time, data.left_out, known, owned)
+        blend = choice.record if isinstance(choice.record, Blend) else None
+        if blend is not None and blend.logistic:
+            fit = _fit_logistic(system, y, unit * choice.ridge, weighting.roots)
+        else:
+            wanted = data.left_out and blend is None
+            fit = fit_dual(system, columns, unit * choice.ridge, choice.time, wanted, known, owned)
     left_out = None if fit.left_out is None else weighting.scale(fit.left_out, -1)
+    if blend is not None:  # closed forms do not know that the metrics have seen the labels
+        left_out = blend.left_out(y)
     return choice, DualFit(weighting.scale(fit.dual), left_out, fit.jitter / unit, fit.status, fit.factor)
+
+
+def _fit_logistic(gram: Tensor, y: Tensor, ridge: float, roots: Tensor | None) -> DualFit:
+    """Fit the logistic regression of encoded classes; its scores are the logits over the number of classes."""
+    classes, scale = one_hot(y), float(gram.diagonal().double().mean())
+    value, steps = fit_logistic(gram, classes, ridge * scale, roots)
+    ended = "solved by" if steps < MOST_STEPS else "stopped after"
+    status = f"Logistic regression: {ended} {steps} steps of Newton's method with a bound of the Hessian."
+    return DualFit((value / max(2, classes.shape[1])).reshape(y.shape), None, 0.0, status)
 
 
 def fit_dual(
@@ -194,13 +212,15 @@ def fit_large(data: TrainingData, tuner: Tuner, method: str | Method) -> tuple[C
     if isinstance(tuner, EvidenceTuner):
         raise InputError("tune='evidence' needs the whole Gram matrix. With solver= write tune='loo' or 'auto'.")
     choice = tuner.choose_kernel(data.source, data.x, y, None)
-    gram, ridges = data.operator(choice.kernel), tuner.ridges(y.dtype)
+    blend = choice.record if isinstance(choice.record, Blend) else None
+    gram = data.operator(choice.kernel)
+    ridges = tuner.ridges(y.dtype) if blend is None else [factor * blend.ridge for factor in MANY_ROWS]
     left_out: Tensor | None = None
     if len(ridges) > 1 or data.left_out:
         held, found = _held_out(gram, y, ridges, method)
         errors = {ridge: float((as_columns(one - y[held]).double() ** 2).mean()) for ridge, one in found.items()}
         best = min(errors, key=lambda ridge: errors[ridge] if math.isfinite(errors[ridge]) else math.inf)
-        choice = replace(choice, ridge=best, record=errors)
+        choice = replace(choice, ridge=best, record=errors if blend is None else choice.record)
         left_out = torch.full_like(y, math.nan)
         left_out[held] = found[best].to(y)
     solution = solve(gram, y, method=method, ridge=choice.ridge)

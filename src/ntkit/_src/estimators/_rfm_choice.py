@@ -89,10 +89,10 @@ def choose(
     return RFMChoice(candidates[int(means.argmin())], candidates, means, len(parts))
 
 
-def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:
+def quiet_recursion(x: Tensor, y: Tensor, settings: RFMSettings, roots: Tensor | None = None) -> Iterator[RFMState]:
     """Run the recursion; jitter of singular matrices is stored in the states, and the estimator warns about it once."""
     with torch.no_grad():
-        states = recursion(x, y, settings)
+        states = recursion(x, y, settings, roots)
         while True:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", JitterWarning)

@@ -28,8 +28,7 @@ def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
     Parameters
     ----------
     estimator : estimator, optional
-        The final step. Default ``NTKClassifier(tune="auto")``, the recommended classifier; for numerical targets pass
-        ``NTKRegressor(tune="auto", normalize_y=True)``.
+        The final step. Default ``NTKClassifier()``, the automatic model; for numerical targets pass ``NTKRegressor()``.
 
     Returns
     -------
@@ -67,7 +66,7 @@ def tabular_pipeline(estimator: BaseEstimator | None = None) -> Pipeline:
     columns = ColumnTransformer(
         [("numbers", numbers, number_columns), ("categories", categories, category_columns)], sparse_threshold=0.0
     )
-    chosen = NTKClassifier(tune="auto") if estimator is None else estimator
+    chosen = NTKClassifier() if estimator is None else estimator
     return Pipeline([("columns", columns), ("estimator", chosen)])
 
 

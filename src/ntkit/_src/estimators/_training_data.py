@@ -73,7 +73,7 @@ def read_source(
 def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_features: int) -> nn.Module:
     """Return the network whose kernel is used: the given one, or the default."""
     if module is None:
-        return _default_module(n_features, flatten=input_shape is not None)
+        return default_module(n_features, flatten=input_shape is not None)
     if not isinstance(module, nn.Module):
         raise InputTypeError(
             f"module must be a torch.nn.Module or None. Got {shown(module)} of type {type(module).__name__}: "
@@ -82,12 +82,13 @@ def build_module(module: nn.Module | None, input_shape: Sequence[int] | None, n_
     return module
 
 
-def _default_module(n_features: int, flatten: bool) -> nn.Module:
+def default_module(n_features: int, depth: int = _HIDDEN_LAYERS, flatten: bool = False) -> nn.Module:
+    """Return a ReLU network of some hidden layers."""
     layers: list[nn.Module] = [nn.Flatten()] if flatten else []
     # torch draws initial weights from its global generator; fitting must not advance the user's.
     with restored_generator():
         width = n_features
-        for _ in range(_HIDDEN_LAYERS):
+        for _ in range(depth):
             layers += [nn.Linear(width, _HIDDEN_WIDTH), nn.ReLU()]
             width = _HIDDEN_WIDTH
         layers.append(nn.Linear(width, 1))

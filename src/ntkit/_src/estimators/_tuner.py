@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from ntkit.errors import InputError, SingularKernelError
 
 from ._inputs import has_candidates, listed_numbers
 from ._training_data import KernelSource, kernel_of
+
+if TYPE_CHECKING:
+    from ._blend import Blend
 
 Candidates = float | str | Sequence[float] | None
 """A number, candidates in a sequence, or "auto" for candidates that suit the kernel; None is an infinite time."""
@@ -40,7 +43,7 @@ class Choice:
     ridge: float  # relative to trace(K)/n
     time: float = math.inf
     # How they were chosen; with a solver for many rows the held-out error of each ridge. None if nothing was chosen.
-    record: LeaveOneOut | Evidence | Mapping[float, float] | None = None
+    record: LeaveOneOut | Evidence | Blend | Mapping[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Tuner:
     @property
     def given(self) -> Choice:
         """Ridge and time as given; zero and infinity in place of candidates."""
-        ridge = 0.0 if has_candidates(self.ridge) else listed_numbers("ridge", self.ridge)[0]
+        ridge = 0.0 if self.ridge is None or has_candidates(self.ridge) else listed_numbers("ridge", self.ridge)[0]
         time = self.stopping_time
         stopped = time is not None and not has_candidates(time)
         return Choice(None, ridge, listed_numbers("stopping_time", time, infinite=True)[0] if stopped else math.inf)
@@ -144,7 +147,7 @@ class AutoTuner(LeaveOneOutTuner):
         return replace(self.given, kernel=kernel_of(found.limit, source.which))
 
 
-_TUNERS = {"auto": AutoTuner, "loo": LeaveOneOutTuner, "evidence": EvidenceTuner, None: Tuner}
+_TUNERS = {"auto": AutoTuner, "loo": LeaveOneOutTuner, "evidence": EvidenceTuner, "blend": Tuner, None: Tuner}
 
 
 def read_tuner(
@@ -156,7 +159,7 @@ def read_tuner(
 ) -> Tuner:
     """Return the tuner that the parameters describe, or raise an error for settings that do not go together."""
     if tune is not None:
-        check_choice("tune", tune, ("auto", "loo", "evidence"), " or None")
+        check_choice("tune", tune, ("blend", "auto", "loo", "evidence"), " or None")
     if tune in ("evidence", "auto") and stopping_time is not None:
         raise InputError(
             f"tune={tune!r} chooses the ridge and the gains of a network trained to the end, so stopping_time must be "

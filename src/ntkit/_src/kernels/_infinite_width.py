@@ -20,13 +20,14 @@ from ntkit._src.common import (
     without_derivatives,
 )
 from ntkit._src.native import NativeEngine, ranges, single_precision, unsupported_reason
-from ntkit._src.program import LogitSamples, Program
+from ntkit._src.program import LogitSamples, Program, Structure
 from ntkit._src.rules import Kernels, gram
 from ntkit._src.trace import GainRule, Init, Tracer
 from ntkit.errors import InputTypeError
 
 from ._estimate import logit_samples
 from ._explain import Explanation
+from ._gain_grid import check_grid, kernels_over
 from ._infinite_width_kernel import Engine, InfiniteWidthKernel, check_differentiable, run_on
 from ._prior_limit import PriorLimit, prior_of, with_prior_input
 
@@ -60,6 +61,10 @@ class InfiniteWidth:
         self._tracer = Tracer(module, gains, check, deterministic, samples)
         self._name = type(module).__name__
         self._engines: dict[Program, NativeEngine] = {}
+        # Shared by the same limit with other gains: engines, whose tapes have the numbers of one choice of gains, and the
+        # structures that have a tangent kernel.
+        self._planned: dict[Structure, NativeEngine] = {}
+        self._differentiable: set[Structure] = set()
 
     @property
     def ntk(self) -> InfiniteWidthKernel:
@@ -72,10 +77,16 @@ class InfiniteWidth:
         return InfiniteWidthKernel(self, "nngp")
 
     def both(
-        self, x1: Tensor, x2: Tensor | None = None, engine: Engine = "auto", progress: Progress | None = None
+        self,
+        x1: Tensor,
+        x2: Tensor | None = None,
+        engine: Engine = "auto",
+        progress: Progress | None = None,
+        *,
+        gains: Tensor | None = None,
     ) -> NtkAndNngp:
-        """Return both kernels in one pass, each of shape (n1, n2)."""
-        kernels = self._compute(x1, x2, engine, progress, ntk=True, nngp=True)
+        """Return both kernels in one pass, each of shape (n1, n2), or (g, n1, n2) for a grid of ``gains`` as in a call."""
+        kernels = self._compute(x1, x2, engine, progress, ntk=True, nngp=True, gains=gains)
         assert kernels.ntk is not None
         assert kernels.nngp is not None
         return NtkAndNngp(kernels.ntk, kernels.nngp)
@@ -118,7 +129,7 @@ class InfiniteWidth:
         """
         rule, other = self._tracer.gains, copy.copy(self)
         other._tracer = self._tracer.with_gains(GainRule(w_std, b_std, rule.init, dict(rule.overrides)))
-        other._engines = {}
+        other._planned = self._planned
         return other
 
     def with_prior(
@@ -192,27 +203,42 @@ class InfiniteWidth:
         return Explanation.of(program, None, single_precision(program), ranges(program))
 
     def _program(self, input_shape: Sequence[int], ntk: bool, positions: bool = False) -> Program:
-        with without_derivatives(), torch.enable_grad():  # the program does not depend on who differentiates
-            program = self._tracer.program(input_shape, positions)
-        if ntk:
+        program = self._tracer.known(tuple(input_shape), positions)
+        if program is None:
+            with without_derivatives(), torch.enable_grad():  # the program does not depend on who differentiates
+                program = self._tracer.program(input_shape, positions)
+        if ntk and program.structure not in self._differentiable:
             check_differentiable(program)
+            self._differentiable.add(program.structure)
         return program
 
     def _compute(
-        self, x1: Tensor, x2: Tensor | None, engine: Engine, progress: Progress | None, *, ntk: bool, nngp: bool
+        self,
+        x1: Tensor,
+        x2: Tensor | None,
+        engine: Engine,
+        progress: Progress | None,
+        *,
+        ntk: bool,
+        nngp: bool,
+        gains: Tensor | None = None,
     ) -> Kernels:
         self._check_batches(x1, x2)
-        columns = len(x1 if x2 is None else x2)
-        check_gram_memory(
-            len(x1), columns, x1.dtype if x1.is_floating_point() else torch.float64, x1.device, matrices=ntk + nngp
-        )
-        program = self._program(x1.shape[1:], ntk)
-        kernels = run_on(
-            engine,
-            unsupported_reason(program, x1, x2),
-            native=lambda: self._native(program).gram(x1, x2, ntk, nngp, progress),
-            reference=lambda: gram(program, x1, x2, ntk, nngp, progress=progress),
-        )
+        rows, columns = x1.shape[0], (x1 if x2 is None else x2).shape[0]
+        dtype = x1.dtype if x1.is_floating_point() else torch.float64
+        if gains is not None:
+            gains = check_grid(gains)
+            check_gram_memory(rows, columns, dtype, x1.device, matrices=2 * len(gains) * (ntk + nngp))
+            kernels = kernels_over(self, gains, x1, x2, engine, progress, ntk=ntk, nngp=nngp)
+        else:
+            check_gram_memory(rows, columns, dtype, x1.device, matrices=ntk + nngp)
+            program = self._program(x1.shape[1:], ntk)
+            kernels = run_on(
+                engine,
+                lambda: unsupported_reason(program, x1, x2),
+                native=lambda: self._native(program).gram(x1, x2, ntk, nngp, progress),
+                reference=lambda: gram(program, x1, x2, ntk, nngp, progress=progress),
+            )
         for matrix in kernels:
             if matrix is not None:
                 check_result(matrix)
@@ -227,11 +253,12 @@ class InfiniteWidth:
 
     def _native(self, program: Program) -> NativeEngine:
         if program not in self._engines:
-            self._engines[program] = NativeEngine(program)
+            planned = self._planned.setdefault(program.structure, NativeEngine(program))
+            self._engines[program] = planned if planned.program is program else planned.with_gains(program)
         return self._engines[program]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_engines": {}}  # tapes live in the core and are planned again
+        return {**self.__dict__, "_engines": {}, "_planned": {}}  # tapes live in the core and are planned again
 
     def __repr__(self) -> str:
         return f"infinite_width({self._name})"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ._infinite_width import InfiniteWidth
 
 Engine = Literal["auto", "reference", "native"]
+ENGINES = get_args(Engine)
 GAINS = ("w_std", "b_std")
 _Result = TypeVar("_Result")
 
@@ -39,6 +40,8 @@ class InfiniteWidthKernel(Kernel):
         x2: Tensor | None = None,
         engine: Engine = "auto",
         progress: Progress | None = None,
+        *,
+        gains: Tensor | None = None,
     ) -> Tensor:
         """Return the kernel matrix, shape (n1, n2), in the dtype and on the device of the input.
 
@@ -53,9 +56,25 @@ class InfiniteWidthKernel(Kernel):
             engine computes in float64; so does the native one for float64 inputs, while it computes float32 inputs in float32
             where that preserves their precision.
         progress
-            Called after each tile with the number of entries done and the total number of entries.
+            Called after each tile (for a grid, after each of its rows) with the number of entries done and the total number.
+        gains
+            A grid of gains, shape (g, 2) with rows (w_std, b_std), in place of those of the limit: the result has the shape
+            (g, n1, n2), and its entries are those of ``limit.with_gains(w_std, b_std)``. The module is read once; for up to 128
+            inputs the native engine also reads the data once, so that a gain costs some microseconds. The reference engine
+            differentiates with respect to the grid.
+
+        Examples
+        --------
+        >>> import torch, ntkit
+        >>> from torch import nn
+        >>> limit = ntkit.infinite_width(nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 1)))
+        >>> x = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+        >>> limit.nngp(x, gains=torch.tensor([[1.0, 0.0], [2.0, 0.0], [2.0, 1.0]]))[:, 0, 0]
+        tensor([0.2500, 4.0000, 7.0000], dtype=torch.float64)
         """
-        kernels = self.limit._compute(x1, x2, engine, progress, ntk=self.which == "ntk", nngp=self.which == "nngp")
+        kernels = self.limit._compute(
+            x1, x2, engine, progress, ntk=self.which == "ntk", nngp=self.which == "nngp", gains=gains
+        )
         value = kernels.ntk if self.which == "ntk" else kernels.nngp
         assert value is not None
         return value
@@ -67,7 +86,7 @@ class InfiniteWidthKernel(Kernel):
         program = self.limit._program(x.shape[1:], ntk)
         values = run_on(
             engine,
-            unsupported_reason(program, x),
+            lambda: unsupported_reason(program, x),
             native=lambda: self.limit._native(program).diag(x, ntk),
             reference=lambda: diag(program, x, ntk),
         )
@@ -150,10 +169,11 @@ def with_gains(kernel: Kernel, w_std: float | Tensor, b_std: float | Tensor) -> 
 
 
 def run_on(
-    engine: str, against: str | None, native: Callable[[], _Result], reference: Callable[[], _Result]
+    engine: str, unsupported: Callable[[], str | None], native: Callable[[], _Result], reference: Callable[[], _Result]
 ) -> _Result:
-    """Compute with an engine, given why the native one cannot; ``"auto"`` also leaves it for inputs beyond its ranges."""
-    check_choice("engine", engine, get_args(Engine))
+    """Compute with an engine, unless the native one cannot; ``"auto"`` also leaves it for inputs beyond its ranges."""
+    check_choice("engine", engine, ENGINES)
+    against = None if engine == "reference" else unsupported()
     if engine == "native" and against is not None:
         raise EngineError(f'{against}. Write engine="reference" or engine="auto".')
     if engine != "reference" and against is None:

@@ -36,12 +36,12 @@ class OutputPositions:
         rank = len(axes)
         order = [axis for group in self.program.layout for axis in group]
         lead = kernel.ndim - 2 * rank
-        kernel = kernel.permute(*range(lead), *(lead + a for a in order), *(lead + rank + a for a in order))
-        flat = kernel.reshape(*kernel.shape[:lead], math.prod(axes), math.prod(axes))
+        kernel = kernel.permute([*range(lead), *(lead + a for a in order), *(lead + rank + a for a in order)])
+        flat = kernel.reshape([*kernel.shape[:lead], math.prod(axes), math.prod(axes)])
         if self.picked is not None:
             picked = self.picked.to(flat.device)
             flat = flat[..., picked, :][..., picked]
-        return flat.reshape(*flat.shape[:lead], *self.shape, *self.shape)
+        return flat.reshape([*flat.shape[:lead], *self.shape, *self.shape])
 
     def check_memory(self, pairs: int, ntk: bool, like: Tensor) -> None:
         """Refuse at once a tensor that does not fit into memory."""

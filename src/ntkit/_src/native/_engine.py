@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from torch import Tensor
 
 from ntkit._src.common import Progress, differentiated
-from ntkit._src.program import Gains, Program
+from ntkit._src.program import Gains, Program, Structure
 from ntkit._src.rules import Kernels
 from ntkit.errors import EngineError
 
 from . import _core
 from ._network import PlannedNetwork, unsupported
 from ._runner import BeyondRange, Runner, TapeKind
+from .families import numbers_over_gains
 
 _Result = TypeVar("_Result")
+
+
+_MISSING: WeakKeyDictionary[Structure, str | None] = WeakKeyDictionary()  # what :func:`unsupported` has found
 
 
 def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
     """Return why the native engine cannot compute this; None if it can."""
     for batch in batches:
-        if batch is not None and batch.device.type != "cpu":
+        if batch is None:
+            continue
+        if not batch.is_cpu:
             return f"the input is on {batch.device}, and the native engine runs on the CPU"
-        if batch is not None and differentiated(batch):
+        if differentiated(batch):
             return "the input needs gradients, which the native engine does not support"
-    if any(_needs_gradient(node.op) for node in program.nodes):
+    if program.tensor_gains and differentiated(*program.tensor_gains):
         return "a gain needs gradients, which the native engine does not support"
-    missing = unsupported(program)
+    if program.structure not in _MISSING:
+        _MISSING[program.structure] = unsupported(program)
+    missing = _MISSING[program.structure]
     return None if missing is None else f"the native engine has no instruction for {missing}"
 
 
@@ -39,13 +48,6 @@ def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _
     if missing is not None:
         raise EngineError(f"The native engine has no instruction for {missing}, so it plans no tape.")
     return NativeEngine(program).tape(kind, ntk)
-
-
-def _needs_gradient(op: object) -> bool:
-    gains = getattr(op, "gains", None)
-    return isinstance(gains, Gains) and any(
-        isinstance(gain, Tensor) and differentiated(gain) for gain in (gains.w_std, gains.b_std)
-    )
 
 
 class NativeEngine:
@@ -61,6 +63,13 @@ class NativeEngine:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._runners: dict[int, Runner] = {}
+        self._planned: NativeEngine | None = None
+
+    def with_gains(self, program: Program) -> NativeEngine:
+        """Return the engine of a program that differs in the values of gains alone, which plans no tape of its own."""
+        other = NativeEngine(program)
+        other._planned = self
+        return other
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None.
@@ -68,6 +77,13 @@ class NativeEngine:
         Inputs beyond the range of a version are detected when they are read; the computation then restarts with the next one.
         """
         return self._first_covering(lambda runner: runner.gram(x1, x2, ntk, nngp, progress))
+
+    def over_gains(
+        self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, gains: Mapping[int, Gains], count: int
+    ) -> Kernels | None:
+        """Compute Theta and K, shape (count, n1, n2), for gains that are tensors (count,); None if the inputs are not few."""
+        numbers = numbers_over_gains(self.program, gains, count)
+        return self._first_covering(lambda runner: runner.over_gains(x1, x2, ntk, nngp, *numbers))
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
@@ -88,5 +104,9 @@ class NativeEngine:
     def runner(self, tier: int = 0) -> Runner:
         """Return the runner of one version of the network."""
         if tier not in self._runners:
-            self._runners[tier] = Runner(PlannedNetwork(self.program, tier))
+            self._runners[tier] = (
+                Runner(PlannedNetwork(self.program, tier))
+                if self._planned is None
+                else self._planned.runner(tier).with_gains(self.program)
+            )
         return self._runners[tier]

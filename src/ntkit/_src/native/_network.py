@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ntkit._src.program import Input, Normalize, Program
+from ntkit._src.program import Conv, Dense, Input, Normalize, Program
 
 from . import _core
 from ._rescaling import scaling, with_rescaling
-from .families import family_of, known_family, why_none
+from .families import family_of, known_family, largest_bias, why_none
 
 _MOST_NODES = 400  # planning recurses through them
-_BATCH = 32  # blocks of pairs that run at once in networks of vectors
+_BLOCKS = 32
 
 
 def unsupported(program: Program) -> str | None:
@@ -55,6 +55,7 @@ class PlannedNetwork:
 
     traced: Program  # the operations
     tier: int = 0  # which version of activations that have several; see :meth:`Family.tiers`
+    blocks: int = _BLOCKS  # of pairs that run at once in networks of vectors
 
     @cached_property
     def program(self) -> Program:
@@ -103,6 +104,11 @@ class PlannedNetwork:
     def inputs(self) -> tuple[int, ...]:
         """The nodes that read data, in the order of the data."""
         return tuple(index for index, node in enumerate(self.program.nodes) if isinstance(node.op, Input))
+
+    @cached_property
+    def layers(self) -> tuple[int, ...]:
+        """The nodes that have gains."""
+        return tuple(index for index, node in enumerate(self.program.nodes) if isinstance(node.op, (Conv, Dense)))
 
     @cached_property
     def data_sizes(self) -> tuple[int, ...]:
@@ -207,7 +213,7 @@ class PlannedNetwork:
     @property
     def bias(self) -> float:
         """The largest variance of a bias relative to that of the same layer's weights."""
-        return max(known_family(node.op).relative_bias(node.op) for node in self.program.nodes)
+        return largest_bias(self.program)
 
     @property
     def windows(self) -> bool:
@@ -217,7 +223,7 @@ class PlannedNetwork:
     @cached_property
     def batch(self) -> int:
         """How many blocks of pairs run at once: more than one if no value has positions."""
-        return 1 if any(node.positions for node in self.program.nodes) else _BATCH
+        return 1 if any(node.positions for node in self.program.nodes) else self.blocks
 
     def size(self, index: int) -> list[int]:
         """Return the lengths of a node's axes in the core: three, the last contiguous; missing ones come first."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,15 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import Progress, mirror_upper, shifted_progress
-from ntkit._src.program import Node
+from ntkit._src.program import Conv, Dense, Input, Node, Program
 from ntkit._src.rules import Kernels, read_data
 from ntkit.errors import EngineError
 
 from . import _core
 from ._emitter import TapePlan
 from ._network import PlannedNetwork
+from ._products import SIDE, side, tiles_for, whole
 from ._tapes import tape_alone, tape_between
-from .families import MOST_RATIO, known_family
+from .families import MOST_RATIO, known_family, largest_bias, layer_numbers
 
 _CHUNK_BYTES = 48 << 20  # each for the packed columns, the packed rows and a tile of the result
 # Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
@@ -30,8 +32,12 @@ _PRODUCT_BYTES = 31 << 20
 _MOST_BYTES = 256 << 20  # of data and the per-input cache, where rows are long
 _PART_NUMBERS = 1 << 22  # numbers read at a time, so that copies of inputs take little memory
 _PRODUCT_COLUMNS = 5120  # vectors at a time
+_FEW = 128  # inputs whose kernels for many gains are computed together
+_SAME_UNIT = (
+    4.0  # of the largest relative biases for which inputs are scaled alike: units differ by a factor of two at most
+)
 _PROBE = 8  # inputs of a batch that are read before the others: the lanes of double precision
-_TILE = 512  # side of every matrix product: libraries often round the edges of other shapes differently
+_LANES = 16  # pairs in a block, at most; tiles of vectors hold whole blocks
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 TapeKind = Literal["between", "cache", "diag"]
@@ -52,159 +58,253 @@ class _Batch:
 
     def rows(self, start: int, stop: int) -> _Batch:
         """Return some of the inputs; for vectors, the first must begin a tile."""
-        end = stop if not self.features else start + _whole(stop - start)
+        end = stop if not self.features else start + whole(stop - start, SIDE)
         return _Batch(self.data[start:end], self.cache[start:stop], self.features)
 
     @property
-    def vectors(self) -> tuple[Tensor, ...]:
-        """The features of vectors, shape (rows in whole tiles, features), one tensor for each of the network's inputs."""
-        return torch.from_numpy(self.data).split(self.features, 1) if self.features else ()
+    def vectors(self) -> list[NDArray[Any]]:
+        """The features of vectors, shape (rows in whole tiles, features), one array for each of the network's inputs."""
+        return np.split(self.data, np.cumsum(self.features)[:-1], 1) if len(self.features) > 1 else [self.data]
+
+
+class _Scaled(NamedTuple):
+    """Inputs, their units, and the sums of their squares once scaled."""
+
+    numbers: NDArray[Any]
+    units: NDArray[Any]
+    squares: NDArray[Any]
 
 
 class Runner:
     """Runs the tapes of one network, each planned once."""
 
     def __init__(self, network: PlannedNetwork) -> None:
-        self.network = network
-        self._plans: dict[tuple[TapeKind, bool], TapePlan] = {}
+        self.network, self._bias = network, network.bias
+        self._scales = [item for item in network.cache.items() if item[0][0] == _core.Cached.SCALE]
+        nodes, prefixes = network.program.nodes, network.program.prefixes
+        self._plain = all(prefixes[op.prefix] is None for node in nodes if isinstance(op := node.op, Input))
+        self._plans: dict[tuple[TapeKind, bool, int], TapePlan] = {}
+        # The runner of the same network with other gains, whose tapes it takes, and its own numbers for them.
+        self._planned: Runner | None = None
+        self._layers: list[tuple[float, float, float, float]] = []
+
+    def with_gains(self, program: Program) -> Runner:
+        """Return the runner of a program that differs in the values of gains: its tapes are these with other numbers."""
+        other = copy.copy(self)
+        other._plans, other._planned, other._bias = {}, self, largest_bias(program)
+        ops = (node.op for node in program.nodes)
+        other._layers = [layer_numbers(op) for op in ops if isinstance(op, (Dense, Conv))]
+        return other
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself where ``x2`` is None."""
-        plan = self.plan("between", ntk)
         dtype = self._dtype(x1)
         others = x1 if x2 is None else x2
+        n1, n2 = x1.shape[0], others.shape[0]
+        plan = self.plan("between", ntk, n2)
+        tiles = tiles_for(n1, n2, plan.data_sizes, dtype) if plan.batch > 1 else None
         # If the core computes in the dtype of the inputs, it writes directly into the result.
-        out = Kernels(*(_empty(len(x1), len(others), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
-        total = len(x1) * len(others) if x2 is not None else len(x1) * (len(x1) + 1) // 2
-        done = 0
-        size = torch.finfo(dtype).bits // 8
+        out = [np.empty((n1, n2), _NUMPY[x1.dtype]) if wanted else None for wanted in (ntk, nngp)]
+        total = n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
+        done, threads, size = 0, torch.get_num_threads(), dtype.itemsize
         step = _rows_at_a_time(plan, size)
-        if plan.batch > 1:
-            step = min(max(_TILE, step // _TILE * _TILE), _PRODUCT_COLUMNS)
+        if tiles is not None:
+            step = min(max(SIDE, step // SIDE * SIDE), _PRODUCT_COLUMNS)
+        products = np.empty((0, 0, 0, 0, 0), _NUMPY[dtype])
+        padded = (1, 1) if tiles is None else (tiles.rows, tiles.columns)
         scales: dict[int, tuple[float, float]] = {}
-        for columns in _ranges(len(others), step):
-            second = self._read(others[columns.start : columns.stop], dtype)
-            self._check_scales(second, scales)
+        for columns in _ranges(n2, step):
+            second = self._read(_part(others, columns), dtype, max(padded) if x2 is None else padded[1])
+            self._check_scales(second.cache, scales)
             row_step = max(1, min(step, _CHUNK_BYTES // (size * len(columns))))
-            if plan.batch > 1:
-                fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * _whole(len(columns)))
-                row_step = max(1, min(row_step, fitting) // _TILE) * _TILE
-            products = self._space_for_products(min(row_step, len(x1)), len(columns), dtype)
-            for rows in _ranges(columns.stop if x2 is None else len(x1), row_step):
+            if tiles is not None:
+                fitting = _PRODUCT_BYTES // (size * len(plan.inputs) * whole(len(columns), tiles.columns))
+                row_step = max(1, min(row_step, fitting) // SIDE) * SIDE
+                products = tiles.empty(min(row_step, n1), len(columns), _NUMPY[dtype])
+            for rows in _ranges(columns.stop if x2 is None else n1, row_step):
                 if x2 is None and rows.start >= columns.start and rows.stop <= columns.stop:
                     first = second.rows(rows.start - columns.start, rows.stop - columns.start)
                 else:
-                    first = self._read(x1[rows.start : rows.stop], dtype)
-                    self._check_scales(first, scales)
+                    first = self._read(_part(x1, rows), dtype, padded[0])
+                    self._check_scales(first.cache, scales)
                 upper = x2 is None and rows.stop > columns.start
-                targets = Kernels(
-                    *(m if m is None else m[rows.start : rows.stop, columns.start : columns.stop] for m in out)
-                )
-                tile = Kernels(
-                    *(None if m is None else m if m.dtype == dtype else _empty(*m.shape, dtype=dtype) for m in targets)
-                )
+                targets = [m if m is None else m[rows.start : rows.stop, columns.start : columns.stop] for m in out]
+                tile = [m if m is None or x1.dtype == dtype else np.empty(m.shape, _NUMPY[dtype]) for m in targets]
                 report = None if progress is None else shifted_progress(progress, done, total)
-                _multiply(first, second, products, rows.start - columns.start if upper else -len(x1))
+                if tiles is not None:
+                    below = rows.start - columns.start if upper else -n1
+                    tiles.multiply(first.vectors, second.vectors, products, below)
                 _core.cross(
                     plan.tape,
                     data1=first.data,
                     cache1=first.cache,
                     data2=second.data,
                     cache2=second.cache,
-                    products=products.numpy(),
-                    nngp=None if tile.nngp is None else tile.nngp.numpy(),
-                    ntk=None if tile.ntk is None else tile.ntk.numpy(),
+                    products=products,
+                    ntk=tile[0],
+                    nngp=tile[1],
                     upper=upper,
                     first_row=rows.start,
                     first_column=columns.start,
-                    threads=torch.get_num_threads(),
+                    threads=threads,
                     progress=report,
                 )
-                done += _entries(rows, columns) if upper else len(rows) * len(columns)
+                if progress is not None:
+                    done += _entries(rows, columns) if upper else len(rows) * len(columns)
                 for target, values in zip(targets, tile, strict=True):
                     if target is not None and values is not None and values is not target:
-                        target.copy_(values)
-        for target in out:
-            if x2 is None and target is not None:
-                mirror_upper(target)
-        return out
+                        target[:] = values
+        result = Kernels(*(None if values is None else torch.from_numpy(values) for values in out))
+        for matrix in result:
+            if x2 is None and matrix is not None:
+                mirror_upper(matrix)
+        return result
+
+    def over_gains(
+        self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, layers: list[list[list[float]]], biases: list[float]
+    ) -> Kernels | None:
+        """Compute Theta and K of few inputs for many gains, shape (g, n1, n2); None if the inputs are not few.
+
+        ``layers`` are the numbers of each layer and ``biases`` the largest relative bias, for each choice of gains.
+        """
+        dtype, sides = self._dtype(x1), [x1] if x2 is None else [x1, x2]
+        kind, counts = _NUMPY[dtype], [x.shape[0] for x in sides]
+        between, alone = self.plan("between", ntk, counts[-1]), [self.plan("cache", False, count) for count in counts]
+        if max(counts) > min(_FEW, _rows_at_a_time(between, 8)):
+            return None
+        tiles = tiles_for(counts[0], counts[-1], between.data_sizes, dtype) if between.batch > 1 else None
+        padded = [1, 1] if tiles is None else [tiles.rows, tiles.columns]
+        padded = [max(padded)] if x2 is None else padded
+        products = np.empty((0, 0, 0, 0, 0), kind) if tiles is None else tiles.empty(counts[0], counts[-1], kind)
+        data = [np.zeros((whole(n, tile), between.data_size), kind) for n, tile in zip(counts, padded, strict=True)]
+        caches = [np.empty((count, between.cache_size), kind) for count in counts]
+        out = [np.empty((len(layers), counts[0], counts[-1]), kind) if wanted else None for wanted in (ntk, nngp)]
+        inputs: list[_Scaled] = []
+        bias = -1.0
+        for index in sorted(range(len(layers)), key=biases.__getitem__):
+            if not inputs or (self.network.single_precision and biases[index] > _SAME_UNIT * bias):
+                bias = biases[index]
+                inputs = [self._scaled(*part, bias) for part in zip(alone, sides, data, strict=True)]
+                if tiles is not None:
+                    vectors = [_Batch(values, caches[0], between.data_sizes).vectors for values in data]
+                    tiles.multiply(vectors[0], vectors[-1], products, 0)
+            scales: dict[int, tuple[float, float]] = {}
+            for plan, scaled, cache in zip(alone, inputs, caches, strict=True):
+                self._cached(plan.tape.with_gains(layers[index]), scaled, cache)
+                self._check_scales(cache, scales)
+            _core.cross(
+                between.tape.with_gains(layers[index]),
+                data1=data[0],
+                cache1=caches[0],
+                data2=data[-1],
+                cache2=caches[-1],
+                products=products,
+                ntk=None if out[0] is None else out[0][index],
+                nngp=None if out[1] is None else out[1][index],
+                upper=x2 is None,
+                first_row=0,
+                first_column=0,
+                threads=torch.get_num_threads(),
+                progress=None,
+            )
+        found = (None if values is None else torch.from_numpy(values).to(x1.dtype) for values in out)
+        return Kernels(*(k if k is None or x2 is not None else k.triu() + k.triu(1).mT for k in found))
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
         """Compute Theta(x_i, x_i), or K(x_i, x_i) where ``ntk`` is False, shape (n,)."""
-        plan = self.plan("diag", ntk)
+        plan = self.plan("diag", ntk, x.shape[0])
         parts = []
-        for rows in _ranges(len(x), _rows_at_a_time(plan, 8)):
-            kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.cache_size)))
+        for rows in _ranges(x.shape[0], _rows_at_a_time(plan, 8)):
+            kernels = self._alone(plan, _part(x, rows), None, np.empty((len(rows), plan.cache_size)))
             parts.append(kernels[0 if ntk else 1])
         return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
 
     def _dtype(self, x: Tensor) -> torch.dtype:
         return torch.float32 if x.dtype == torch.float32 and self.network.single_precision else torch.float64
 
-    def plan(self, kind: TapeKind, ntk: bool) -> TapePlan:
-        """Return a tape with the sizes of its inputs, planned on first use."""
-        if (kind, ntk) not in self._plans:
-            between = kind == "between"
-            self._plans[kind, ntk] = (
-                tape_between(self.network, ntk) if between else tape_alone(self.network, ntk, kind == "diag")
-            )
-        return self._plans[kind, ntk]
+    def plan(self, kind: TapeKind, ntk: bool, inputs: int = SIDE) -> TapePlan:
+        """Return a tape with the sizes of its inputs, planned on first use; of vectors, for a number of columns."""
+        blocks = 1 if self.network.batch == 1 else side(inputs) // _LANES
+        found = self._plans.get((kind, ntk, blocks))
+        if found is not None:
+            return found
+        if self._planned is not None:
+            plan = self._planned.plan(kind, ntk, inputs)
+            found = replace(plan, tape=plan.tape.with_gains(self._layers))
+        else:
+            network = replace(self.network, blocks=blocks) if blocks > 1 else self.network
+            found = tape_between(network, ntk) if kind == "between" else tape_alone(network, ntk, kind == "diag")
+        self._plans[kind, ntk, blocks] = found
+        return found
 
-    def _read(self, x: Tensor, dtype: torch.dtype) -> _Batch:
-        """Compute the cached numbers of each input, and scale the input."""
-        plan = self.plan("cache", False)
-        cache = np.empty((len(x), plan.cache_size), _NUMPY[dtype])
-        data = np.empty((_whole(len(x)) if plan.batch > 1 else len(x), plan.data_size), _NUMPY[dtype])
-        data[len(x) :] = 0
+    def _read(self, x: Tensor, dtype: torch.dtype, padded: int) -> _Batch:
+        """Compute the cached numbers of each input, and scale the input; data end with zeros up to whole tiles, ``padded``."""
+        count = x.shape[0]
+        plan = self.plan("cache", False, count)
+        cache = np.empty((count, plan.cache_size), _NUMPY[dtype])
+        data = np.empty((whole(count, padded), plan.data_size), _NUMPY[dtype])
+        data[count:] = 0
         # Most batches that are beyond the range of a version show it by their first inputs.
         probed = _PROBE if self.network.tiers > 1 else 0
         for part in (
-            *_ranges(min(probed, len(x)), _PROBE),
-            *_ranges(len(x), max(64, _PART_NUMBERS // plan.data_size), probed),
+            *_ranges(min(probed, count), _PROBE),
+            *_ranges(count, max(64, _PART_NUMBERS // plan.data_size), probed),
         ):
-            rows = slice(part.start, part.stop)
-            self._alone(plan, x[rows], data[rows], cache[rows])
+            self._alone(plan, _part(x, part), data[part.start : part.stop], cache[part.start : part.stop])
         return _Batch(data, cache, plan.data_sizes if plan.batch > 1 else ())
 
-    def _check_scales(self, batch: _Batch, scales: dict[int, tuple[float, float]]) -> None:
+    def _check_scales(self, cache: NDArray[Any], scales: dict[int, tuple[float, float]]) -> None:
         """Refuse deviations of very different size before a normalisation: the larger one dominates H, which has then lost K."""
-        for (what, index), start in self.network.cache.items():
-            if what == _core.Cached.SCALE:
-                node = self.network.program.nodes[index]
-                found = batch.cache[:, start : start + prod(node.positions)]
-                low, high = scales.get(index, (np.inf, 0.0))
-                scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
-                if high > MOST_RATIO * low:
-                    raise _beyond(node, f"a factor of {high / low:,.0f}")
+        for (_, index), start in self._scales:
+            node = self.network.program.nodes[index]
+            found = cache[:, start : start + prod(node.positions)]
+            low, high = scales.get(index, (np.inf, 0.0))
+            scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
+            if high > MOST_RATIO * low:
+                raise _beyond(node, f"a factor of {high / low:,.0f}")
 
     def _alone(
         self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, cache: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Compute the cached numbers of each input into ``cache``, and its Theta and K with itself if the tape has an output."""
-        # All computations are in double precision, whatever the other dtypes. Scaled inputs go to ``data``, (n, numbers) too.
-        numbers = self._numbers(plan, x)
-        threads = torch.get_num_threads()
-        units, nngp, ntk = np.empty((len(x), self.network.units)), np.zeros(len(x)), np.zeros(len(x))
-        squares = np.zeros((len(plan.data_sizes), 1, 1, 1, _whole(len(x))))
-        shared: dict[str, Any] = {"units": units, "threads": threads, "progress": None}
+        return self._cached(plan.tape, self._scaled(plan, x, data, self._bias), cache)
+
+    def _scaled(self, plan: TapePlan, x: Tensor, data: NDArray[Any] | None, bias: float) -> _Scaled:
+        """Find the unit of each input, given the largest relative bias; scaled inputs go to ``data``, (n, numbers)."""
+        numbers, count = self._numbers(plan, x), x.shape[0]
+        units = np.empty((count, self.network.units))
+        squares = np.zeros((len(plan.data_sizes), 1, 1, 1, whole(count, _LANES * plan.batch)))
         _core.read(
             numbers,
             sizes=plan.data_sizes,
             scalable=self.network.single_precision,
-            bias=self.network.bias,
+            bias=bias,
             data=data,
             squares=squares,
-            **shared,
+            units=units,
+            threads=torch.get_num_threads(),
+            progress=None,
         )
-        shared |= {"numbers": numbers, "cache": cache}
-        _core.self(plan.tape, products=squares, cache_known=False, nngp=nngp, ntk=ntk, **shared)
+        return _Scaled(numbers, units, squares)
+
+    def _cached(self, tape: _core.Tape, inputs: _Scaled, cache: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        # All computations are in double precision, whatever the dtype of the cache.
+        count, threads = cache.shape[0], torch.get_num_threads()
+        nngp, ntk = np.zeros(count), np.zeros(count)
+
+        def run(products: NDArray[Any], known: bool, *results: NDArray[Any]) -> None:
+            _core.self(
+                tape, numbers=inputs.numbers, units=inputs.units, products=products, cache_known=known, cache=cache,
+                nngp=results[0], ntk=results[1], threads=threads, progress=None,
+            )  # fmt: skip
+
+        run(inputs.squares, False, nngp, ntk)
         if self.network.tiers > 1 and bool(np.isnan(cache).any()):
             self._refuse_deviations(cache)
         if cache.dtype != np.float64 and self.network.windows:
             # Sums inside a window are subtracted from sums between two windows, so both must round in the same way.
-            nothing = np.zeros(len(x), np.float32)
-            products = np.zeros((0, 0, 0, 0, 0), np.float32)
-            _core.self(plan.tape, products=products, cache_known=True, nngp=nothing, ntk=nothing.copy(), **shared)
+            nothing = np.zeros(count, np.float32)
+            run(np.zeros((0, 0, 0, 0, 0), np.float32), True, nothing, nothing.copy())
         return ntk, nngp
 
     def _refuse_deviations(self, cache: NDArray[Any]) -> None:
@@ -220,22 +320,15 @@ class Runner:
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
         """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
-        with torch.no_grad():
-            if all(self.network.program.prefixes[op.prefix] is None for op in plan.inputs):
-                values = [x.movedim(op.channel, 1) for op in plan.inputs]
-            else:
+        if self._plain:
+            values = [x if op.channel == 1 else x.movedim(op.channel, 1) for op in plan.inputs]
+        else:
+            with torch.no_grad():
                 data = read_data(self.network.program, x).data
-                values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
-            rows = [value.reshape(len(value), -1) for value in values]
-            numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+            values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
+        rows = [value.reshape(value.shape[0], -1) for value in values]
+        numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
         return numbers.detach().contiguous().numpy()
-
-    def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        """Allocate x . x' of vectors, shape (inputs, tiles of rows, tiles of columns, rows, columns); empty for images."""
-        if self.network.batch == 1:
-            return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
-        count = len(self.plan("cache", False).inputs)
-        return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
 
 
 def _beyond(node: Node, got: str) -> BeyondRange:
@@ -246,30 +339,14 @@ def _beyond(node: Node, got: str) -> BeyondRange:
     )
 
 
-def _multiply(first: _Batch, second: _Batch, products: Tensor, below: int) -> None:
-    """Write x . x' of vectors to ``products``, tile by tile."""
-    # All matrix products have the same shape, because in another shape the same entry might have other bits. ``below`` is the
-    # index of the first row minus that of the first column; tiles below the diagonal are left untouched.
-    for left, right, product in zip(first.vectors, second.vectors, products, strict=True):
-        for rows, left_tile in enumerate(left.unflatten(0, (-1, _TILE))):
-            skipped = max(below // _TILE + rows, 0)
-            others = right.unflatten(0, (-1, _TILE))[skipped:]
-            torch.bmm(left_tile.expand(len(others), -1, -1), others.transpose(1, 2), out=product[rows, skipped:])
-
-
 def _rows_at_a_time(plan: TapePlan, size: int) -> int:
     """Return how many inputs are held at a time, for numbers of ``size`` bytes."""
     row_bytes = size * max(plan.row_numbers, 1)
     return max(16, min(128, _MOST_BYTES // row_bytes), _CHUNK_BYTES // row_bytes)
 
 
-def _empty(*shape: int, dtype: torch.dtype) -> Tensor:
-    # numpy requests large pages; page faults of small ones would take as long as the kernels of vectors.
-    return torch.from_numpy(np.empty(shape, _NUMPY[dtype]))
-
-
-def _whole(count: int) -> int:
-    return -(-count // _TILE) * _TILE
+def _part(x: Tensor, rows: range) -> Tensor:
+    return x if len(rows) == x.shape[0] else x[rows.start : rows.stop]
 
 
 def _ranges(stop: int, step: int, start: int = 0) -> Iterator[range]:

@@ -37,4 +37,4 @@ from ._positions import (
     Reindex,
     Split,
 )
-from ._program import Keep, Keeps, Node, Op, Program, Values, Weights, entries
+from ._program import Keep, Keeps, Node, Op, Program, Structure, Values, Weights, entries

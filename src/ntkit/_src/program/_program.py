@@ -8,9 +8,10 @@ computes in a network of finite width, of which its covariance rule (``ntkit.rul
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import ClassVar
@@ -83,6 +84,10 @@ class Node:
     trained: bool  # a trained parameter comes before it or in it, so that its tangent kernel is not zero
 
 
+class Structure:
+    """What programs have in common that differ in the values of gains alone: neither in which are zero, nor which are tensors."""
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """The operations of a network in order of execution; a program equals only itself."""
@@ -92,6 +97,26 @@ class Program:
     prefixes: tuple[Callable[[Tensor], Tensor] | None, ...]  # what runs on the data; None: nothing
     # For each output dimension except batch and channels, the position axes of the last node that it enumerates, slowest first.
     layout: tuple[tuple[int, ...], ...] = ()
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What it has in common with programs made by :meth:`with_ops`."""
+        return Structure()
+
+    def with_ops(self, ops: Mapping[int, Op]) -> Program:
+        """Return the program of the same structure with other operations at some nodes, of the same kinds with other gains."""
+        assert self.structure
+        other = copy.copy(self)  # with what is known of the structure: nothing else that is cached depends on gains
+        nodes = (replace(node, op=ops[index]) if index in ops else node for index, node in enumerate(self.nodes))
+        object.__setattr__(other, "nodes", tuple(nodes))
+        vars(other).pop("tensor_gains", None)
+        return other
+
+    @cached_property
+    def tensor_gains(self) -> tuple[Tensor, ...]:
+        """The gains that are tensors, with respect to which kernels may be differentiated."""
+        gains = (vars(own).values() for node in self.nodes if (own := getattr(node.op, "gains", None)) is not None)
+        return tuple(gain for own in gains for gain in own if isinstance(gain, Tensor))
 
     @property
     def output(self) -> int:

@@ -10,7 +10,7 @@ from ._eigenpro import EigenPro
 from ._eigh import Spectrum, decompose
 from ._falkon import Falkon
 from ._indefinite import Indefinite
-from ._lapack import inverse_diagonal
+from ._lapack import cholesky, inverse_diagonal
 from ._method import Method, Outcome, Solution, Status, System
 from ._nystrom import Nystrom, NystromSystem
 from ._solve import METHODS, predict, solve

@@ -59,6 +59,7 @@ class Builder:
             tuple[Weight, float]
         ] = []  # parameters of layers with fresh weights, with standard deviations
         self.layers: dict[str, bool] = {}  # for each such layer, whether it has a bias
+        self.asked: list[tuple[ops.Gains, tuple[Any, ...]]] = []  # the gains of each, and what the rule was asked
         self._gains, self._prefix_of = gains, prefix_of
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
@@ -164,7 +165,9 @@ class Builder:
         self.claim("weights", weight, bias)
         self.layers[weight.layer] = bias is not None
         bias_trained = bias is not None and bias.trained
-        gains = self._gains(weight.layer, fan_in, bias is not None, weight.trained, bias_trained, torch_gains)
+        question = weight.layer, fan_in, bias is not None, weight.trained, bias_trained, torch_gains
+        gains = self._gains(*question)
+        self.asked.append((gains, question))
         self.random.append((weight, float(torch.as_tensor(gains.w_std).detach()) / fan_in**0.5))
         if bias is not None:
             self.random.append((bias, float(torch.as_tensor(gains.b_std).detach())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -85,6 +86,13 @@ class GainRule:
         weight_rate, bias_rate = (w_std**2, b_std**2) if self.init == "ntk" else (float(fan_in), 1.0)
         return Gains(w_std, b_std, weight_rate if weight_trained else 0.0, bias_rate if bias_trained else 0.0)
 
+    def over(self, gains: Tensor) -> GainRule:
+        """Return the rule of a grid, shape (g, 2), checked before: it gives tensors (g,) for w_std and b_std."""
+        other = copy.copy(self)
+        for name, column in zip(("w_std", "b_std"), gains.unbind(1), strict=True):
+            object.__setattr__(other, name, column)
+        return other
+
     def _given(self, layer: str, name: str) -> Gain | None:
         for_all = self.w_std if name == "w_std" else self.b_std
         return self.overrides.get(layer, {}).get(name, None if self.init == "torch" else for_all)
@@ -92,6 +100,16 @@ class GainRule:
     def _gain(self, layer: str, name: str, default: float) -> Gain:
         given = self._given(layer, name)
         return self.parametrized.get(layer, {}).get(name, default) if given is None else given
+
+
+def alike(first: Gains, second: Gains) -> bool:
+    """Return whether the same gains are zero, and the same are tensors: then programs have the same structure."""
+    pairs = zip(vars(first).values(), vars(second).values(), strict=True)
+    return all(isinstance(a, Tensor) == isinstance(b, Tensor) and _is_zero(a) == _is_zero(b) for a, b in pairs)
+
+
+def _is_zero(value: Gain) -> bool:
+    return float(value.detach() if isinstance(value, Tensor) else value) == 0
 
 
 def _check_gain(name: str, value: object) -> None:

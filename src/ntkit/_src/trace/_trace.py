@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,10 +25,10 @@ from ntkit._src.common import (
     strip_ntk,
 )
 from ntkit._src.layers import WrongInput
-from ntkit._src.program import LogitSamples, Program
+from ntkit._src.program import Gains, LogitSamples, Node, Program
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
-from ._builder import EMPIRICAL, WrongShape
+from ._builder import EMPIRICAL, Builder, WrongShape
 from ._example import (
     embeddings_of,
     examples,
@@ -38,7 +39,7 @@ from ._example import (
     takes,
     with_channels,
 )
-from ._gains import GainRule
+from ._gains import GainRule, alike
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._nodes import ROOT
 from ._parameters import check_deterministic, lost_by_copies
@@ -78,9 +79,11 @@ class Tracer:
         self.module = strip_ntk(copy_module(module)).eval()
         self._training = {path for path, layer in module.named_modules() if layer.training}
         self._random: list[Problem] | None = None
-        self._programs: dict[tuple[tuple[int, ...], bool], Program] = {}
+        self._programs: dict[_Key, Program] = {}
         # What reading needs, by input shape, once a graph has passed the replay: the same whatever the gains.
         self._proven: dict[tuple[int, ...], tuple[fx.GraphModule, Tensor, Any]] = {}
+        # What was read with some gains, one reading for each choice of which are zero.
+        self._readings: dict[_Key, list[_Reading]] = {}
         self._guard: AbstractContextManager[Any] = OwnParameters(module)
         with TRACING, restored_random_state():
             self._probe()
@@ -91,8 +94,8 @@ class Tracer:
     def with_gains(self, gains: GainRule) -> Tracer:
         """Return the tracer of the same snapshot with other gains; graphs are shared, so none is traced or replayed twice."""
         other = copy.copy(self)  # skips the constructor, which would trace
-        other._guard, other._proven = self._guard, self._proven
-        other.gains, other._programs = gains, {}
+        other._guard, other._proven, other._readings = self._guard, self._proven, self._readings
+        other.gains, other._programs = gains.for_module(self.gains.parametrized), {}
         return other
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
@@ -100,11 +103,27 @@ class Tracer:
 
         Raises an UnsupportedLayerError with every place that has no closed-form limit.
         """
-        shape = tuple(int(size) for size in input_shape)
-        with TRACING, restored_random_state(), torch.enable_grad():
-            if (shape, positions) not in self._programs:
-                self._programs[shape, positions] = self._read(shape, positions)[0]
-        return self._programs[shape, positions]
+        key = tuple(int(size) for size in input_shape), positions
+        with TRACING, torch.enable_grad():
+            readings = self._readings.setdefault(key, [])
+            derived = (reading.with_gains(self.gains) for reading in readings)
+            program = self.known(*key) or next((found for found in derived if found is not None), None)
+            if program is None:
+                with restored_random_state():
+                    program, network = self._read(*key)
+                readings.append(_Reading.of(program, network.builder))
+            self._programs[key] = program
+        return program
+
+    def gains_of(self, program: Program, rule: GainRule) -> dict[int, Gains] | None:
+        """Return the gains of the nodes of a program by another rule; None if they do not follow from it alone."""
+        readings = (reading for readings in self._readings.values() for reading in readings)
+        reading = next((reading for reading in readings if reading.program.structure is program.structure), None)
+        return None if reading is None else reading.gains(rule)
+
+    def known(self, input_shape: tuple[int, ...], positions: bool = False) -> Program | None:
+        """Return the program for inputs of one shape if it has been read."""
+        return self._programs.get((input_shape, positions))
 
     def finite_network(self, input_shape: Sequence[int]) -> tuple[Program, FiniteNetwork]:
         """Read the program again, with the finite network that it describes: the oracle of its covariances."""
@@ -266,6 +285,42 @@ class Tracer:
             )
         assert isinstance(reader.value, Field)
         return reader.builder.program(reader.value, positions)
+
+
+_Key = tuple[tuple[int, ...], bool]  # an input shape, and whether positions are kept
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A program and where its gains come from."""
+
+    program: Program
+    questions: (
+        dict[int, tuple[Any, ...]] | None
+    )  # what the gain rule was asked, by node; None: some gains are computed from others
+
+    @staticmethod
+    def of(program: Program, builder: Builder) -> _Reading:
+        def question(node: Node) -> tuple[Any, ...] | None:
+            return next((asked for gains, asked in builder.asked if gains is getattr(node.op, "gains", None)), None)
+
+        layers = [node for node in builder.nodes if any(isinstance(value, Gains) for value in vars(node.op).values())]
+        found = {index: own for index, node in enumerate(program.nodes) if (own := question(node)) is not None}
+        return _Reading(program, None if None in map(question, layers) else found)
+
+    def gains(self, rule: GainRule) -> dict[int, Gains] | None:
+        """Return the gains of the nodes by a rule."""
+        return None if self.questions is None else {index: rule(*asked) for index, asked in self.questions.items()}
+
+    def with_gains(self, rule: GainRule) -> Program | None:
+        """Return the program for other gains; None if it has to be read again, as other gains are zero or tensors than here."""
+        gains = self.gains(rule)
+        if gains is None:
+            return None
+        ops: dict[int, Any] = {index: self.program.nodes[index].op for index in gains}
+        if not all(alike(op.gains, gains[index]) for index, op in ops.items()):
+            return None
+        return self.program.with_ops({index: replace(op, gains=gains[index]) for index, op in ops.items()})
 
 
 class _Empty(TorchFunctionMode):

@@ -1,7 +1,9 @@
 """Adaptive speeds bring every layer to a strong ansatz: figure 12 of Beaglehole et al. 2024.
 
 A network of three hidden layers learns the chain monomial of rank 3. At every step the layer with the least correlation has the
-speed 20 and all others 1/20.
+speed 20 and all others 1/20. The initialisation is that of the paper's other sections: its scale is the first layer's (the
+others have scale 1), and the readout is multiplied by 0.01 at the start (appendix I says divided). Appendix J does not say so;
+with every matrix at scale 0.1, the earlier reading, one seed in five had its worst layer above standard training.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ntkit.plots import new_figure, plot_against_steps
 
 from .._by_seed import Seed, by_seed, mean_and_spread
 from ..skeleton import Claim, Run, Size, check_at_least
-from ._networks import build_mlp, draw_split, layer_paths, train
+from ._networks import build_mlp, draw_split, layer_paths, train, weight_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENT", "Record", "Settings", "measure"]
 
 METHODS = ("standard", "SLO")
+_HIGH, _MOST = 0.8, 0.8
+"""What counts as a high correlation, and the share of the seeds that must agree; the paper has one seed and a figure."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,8 @@ class Settings:
     ----------
     n, d, width, rank, steps
         Training points, inputs, hidden units, rank of the task, steps.
-    scale
-        s of every weight matrix.
+    scale, readout
+        s of the first layer, that of the others being 1; what the readout is multiplied by.
     standard_lr, lr, eps, strength
         Of gradient descent, and of adaptive Speed Limited Optimization.
     last
@@ -52,12 +56,13 @@ class Settings:
     rank: int = 3
     steps: int = 500
     scale: float = 0.1
+    readout: float = 0.01
     standard_lr: float = 0.25
     lr: float = 0.05
     eps: float = 0.01
     strength: float = 20.0
     last: int = 100
-    seeds: int = 5
+    seeds: int = 10
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "n", "d", "width", "rank", "steps", "last", "seeds")
@@ -90,7 +95,8 @@ def measure(run: Run[Settings], cell: Seed) -> Record:
     losses: dict[str, dict[str, list[float]]] = {}
     steps: list[int] = []
     for method in METHODS:
-        net = build_mlp([settings.d, *[settings.width] * 3, 1], [settings.scale] * 4, 1000 + seed)
+        net = build_mlp([settings.d, *[settings.width] * 3, 1], [settings.scale, 1.0, 1.0, 1.0], 1000 + seed)
+        weight_at(net, layer_paths(net)[-1]).mul_(settings.readout)
         recorder = Recorder(net, split.x)
         limited = SpeedLimited(net.named_parameters(), settings.lr, eps=settings.eps)
         optimizer: torch.optim.Optimizer | AdaptiveSpeed = (
@@ -127,20 +133,20 @@ def claims(settings: Settings, records: list[Record]) -> list[Claim]:
             "the worst layer at a step with adaptive SLO, median of the end",
             "all layers finish at the same high UC-NFA (J)",
             mean_and_spread(worst),
-            bool(np.mean(worst) >= 0.80),
+            bool(np.mean(worst) >= _HIGH),
         ),
         Claim(
             "seeds where it is above the best layer of standard training",
             "higher than the highest of any layer with standard training (J)",
             f"{ahead} of {len(records)} (margins {', '.join(f'{a - b:+.2f}' for a, b in zip(worst, best, strict=True))})",
-            ahead > len(records) / 2,
+            ahead >= _MOST * len(records),
         ),
         Claim(
             "seeds with a lower test loss, median of the end",
             "the generalisation loss is also lower with SLO (J)",
             f"{lower} of {len(records)} (standard {mean_and_spread(tests[0])}, SLO {mean_and_spread(tests[1])}; SLO at the last "
             f"step up to {max(final):.2f})",
-            lower > len(records) / 2,
+            lower >= _MOST * len(records),
         ),
     ]
 

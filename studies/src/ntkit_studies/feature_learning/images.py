@@ -249,7 +249,7 @@ def sizes(size: Size, from_file: bool) -> Settings:
     if size == "quick":
         return _QUICK
     if size == "full":
-        return Settings(n=4000, steps=3000, pairs=7500, epochs=500) if from_file else Settings(pairs=300)
+        return Settings(n=4000, steps=3000, pairs=7500, epochs=500, seeds=3) if from_file else Settings(pairs=300)
     return Settings() if from_file else Settings(pairs=300)
 
 

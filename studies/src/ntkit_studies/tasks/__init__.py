@@ -6,6 +6,7 @@ from ._alignment_reversing import AlignmentReversing, alignment_reversing
 from ._chain_monomial import QuadraticTask, chain_monomial
 from ._high_rank_quadratic import high_rank_quadratic
 from ._spectral_gaussian import SpectralGaussian, spectral_gaussian
+from ._star_images import star_images
 
 __all__ = [
     "AlignmentReversing",
@@ -15,4 +16,5 @@ __all__ = [
     "chain_monomial",
     "high_rank_quadratic",
     "spectral_gaussian",
+    "star_images",
 ]

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from torch import Tensor, nn
 
+from ntkit._src.features.rfm import MetricSum
 from ntkit._src.gram import write_atomically
 from ntkit._src.kernels import InfiniteWidthKernel
 from ntkit.errors import InputError, NotFittedError, NtkitError
@@ -219,15 +220,16 @@ def _last_step(estimator: Any) -> Any:
 
 def _probe_rows(model: KernelEstimator) -> Tensor | None:
     """Return the first training rows in the form that the kernel takes; None for a precomputed kernel."""
-    if not isinstance(model.kernel_, InfiniteWidthKernel) or model.X_fit_ is None:
+    if not isinstance(model.kernel_, (InfiniteWidthKernel, MetricSum)) or model.X_fit_ is None:
         return None
-    return as_batch(model, np.asarray(model.X_fit_[:_PROBES]), read_device(model.device))
+    rows = as_batch(model, np.asarray(model.X_fit_[:_PROBES]), read_device(model.device))
+    return rows.flatten(1) if isinstance(model.kernel_, MetricSum) else rows
 
 
 def _probe(model: KernelEstimator) -> NDArray[np.float64]:
     """Return K of the first training rows, which identifies the kernel; nothing for a precomputed one."""
     rows, kernel = _probe_rows(model), model.kernel_
-    if rows is None or not isinstance(kernel, InfiniteWidthKernel):
+    if rows is None or not isinstance(kernel, (InfiniteWidthKernel, MetricSum)):
         return np.empty((0, 0))
     with torch.no_grad():
         return np.asarray(kernel(rows).double().cpu().numpy())

@@ -17,15 +17,20 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from torch import Tensor, nn
 
 from ntkit._src.common import restored_generator
+from ntkit._src.features.rfm import DifferentiableKernel, DistanceKernel, MetricPart, MetricSum
 from ntkit._src.kernels import InfiniteWidthKernel, infinite_width
 from ntkit.errors import InputError
 
 from .._ntk_estimators import NTKClassifier, NTKRegressor
 from .._tabular import _as_floats, _as_strings, category_columns, number_columns
 from .._training_data import Weighting, kernel_of
+from .._uncertainty import Calibration
 
 _PARTS = (ColumnTransformer, FunctionTransformer, MissingIndicator, OneHotEncoder, SimpleImputer, StandardScaler)
-_CLASSES: dict[str, Any] = {kind.__name__: kind for kind in (NTKClassifier, NTKRegressor, Pipeline, Weighting, *_PARTS)}
+_KERNELS = (MetricSum, MetricPart, DistanceKernel, DifferentiableKernel)
+_CLASSES: dict[str, Any] = {
+    kind.__name__: kind for kind in (NTKClassifier, NTKRegressor, Pipeline, Weighting, Calibration, *_KERNELS, *_PARTS)
+}
 _FUNCTIONS = {one.__name__: one for one in (_as_floats, _as_strings, category_columns, number_columns)}
 _TYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32, "float": float, "object": object}
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from ._metric_kernels import DifferentiableKernel, DistanceKernel, MetricKernel
+from ._metric_sum import MetricPart, MetricSum
 from ._recursion import RFMSettings, RFMState, Scale, recursion
 
-__all__ = ["DifferentiableKernel", "DistanceKernel", "MetricKernel", "RFMSettings", "RFMState", "Scale", "recursion"]
+__all__ = [
+    "DifferentiableKernel",
+    "DistanceKernel",
+    "MetricKernel",
+    "MetricPart",
+    "MetricSum",
+    "RFMSettings",
+    "RFMState",
+    "Scale",
+    "recursion",
+]

@@ -13,6 +13,7 @@ from ntkit._src.common import check_gram, check_pairs, fold_rows
 from ntkit._src.kernels import Kernel
 from ntkit.errors import InputError
 
+_MEDIAN_ROWS = 2000
 _BLOCK_ENTRIES = 1 << 22  # of a block of rows, with the graph of a differentiated kernel
 
 
@@ -29,6 +30,10 @@ class MetricKernel(ABC):
 
         ``gram`` is k(u, u), shape (n, n), and ``coefficients`` are a, shape (n, c).
         """
+
+    def diag(self, u: Tensor) -> Tensor:
+        """Return k(u_i, u_i), shape (n,)."""
+        return torch.cat([self.gram(one) for one in u.split(1)])[:, 0]
 
     def fit(self, u: Tensor) -> tuple[MetricKernel, Tensor]:
         """Return the kernel with all settings that depend on the points, such as a median bandwidth, and k(u, u)."""
@@ -54,6 +59,10 @@ class DistanceKernel(MetricKernel):
     def gram(self, u1: Tensor, u2: Tensor | None = None) -> Tensor:
         """Return k(u1_i, u2_j), shape (n1, n2)."""
         return self._values(squared_distances(u1, u2))
+
+    def diag(self, u: Tensor) -> Tensor:
+        """Return ones."""
+        return u.new_ones(len(u))
 
     def _values(self, squares: Tensor) -> Tensor:
         """Turn squared distances into the kernel, in place."""
@@ -81,11 +90,19 @@ class DistanceKernel(MetricKernel):
 
     def fit(self, u: Tensor) -> tuple[DistanceKernel, Tensor]:
         """Return the kernel with its bandwidth set, and k(u, u)."""
-        squares, kernel = squared_distances(u), self
-        if self.bandwidth is None:
-            middle = _median_distance(squares)
-            kernel = replace(self, bandwidth=self.factor * middle if middle > 0 else 1.0)
+        squares = squared_distances(u)
+        kernel = self._with_median(squares)
         return kernel, kernel._values(squares)
+
+    def with_median(self, u: Tensor) -> DistanceKernel:
+        """Return the kernel with its bandwidth set."""
+        return self if self.bandwidth is not None else self._with_median(squared_distances(u[:_MEDIAN_ROWS]))
+
+    def _with_median(self, squares: Tensor) -> DistanceKernel:
+        if self.bandwidth is not None:
+            return self
+        middle = _median_distance(squares)
+        return replace(self, bandwidth=self.factor * middle if middle > 0 else 1.0)
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,11 @@ class DifferentiableKernel(MetricKernel):
         with torch.no_grad():
             values = self.kernel(fold_rows(u1, self.input_shape), x2)
         return check_pairs(values, (len(u1), len(u1 if u2 is None else u2)))
+
+    def diag(self, u: Tensor) -> Tensor:
+        """Return k(u_i, u_i), shape (n,)."""
+        with torch.no_grad():
+            return self.kernel.diag(fold_rows(u, self.input_shape))
 
     def gradients(self, u: Tensor, gram: Tensor, coefficients: Tensor) -> Tensor:
         """Differentiate the kernel a block of rows at a time."""
@@ -160,7 +182,7 @@ def squared_distances(u1: Tensor, u2: Tensor | None = None) -> Tensor:
     return squares.fill_diagonal_(0) if u2 is None else squares
 
 
-def _median_distance(squares: Tensor, most: int = 2000) -> float:
+def _median_distance(squares: Tensor, most: int = _MEDIAN_ROWS) -> float:
     """Return the median distance between distinct points, among the first ``most`` if there are more."""
     n = min(len(squares), most)
     if n < 2:

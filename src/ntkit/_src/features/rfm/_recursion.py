@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -115,17 +115,25 @@ class RFMState:
         return self.kernel.gram(self.metric.transform(x), self.points) @ self.solution.value
 
 
-def recursion(x: Tensor, y: Tensor, settings: RFMSettings) -> Iterator[RFMState]:
-    """Yield the predictor of y, shape (n, c), from x, shape (n, d), for M = I and after each update of the metric."""
+def recursion(x: Tensor, y: Tensor, settings: RFMSettings, roots: Tensor | None = None) -> Iterator[RFMState]:
+    """Yield the predictor of y, shape (n, c), from x, shape (n, d), for M = I and after each update of the metric.
+
+    ``roots``, shape (n,), are square roots of weights, of mean square one, of the points in the squared error and the metric.
+    """
     metric = Metric.identity(x.shape[1], settings.diagonal, x)
+    each = None if roots is None else roots[:, None]
     for iteration in range(settings.iterations + 1):
         u = metric.transform(x)
         kernel, gram = settings.kernel.fit(u)
-        _, solution = best_factor(gram, y, settings.ridge)
+        system, targets = (gram, y) if each is None else (each * gram * each.mT, each * y)
+        _, solution = best_factor(system, targets, settings.ridge)
+        if each is not None:
+            solution = replace(solution, value=each * solution.value)
         residual = float((gram @ solution.value - y).square().mean())
         yield RFMState(metric, kernel, u, solution, residual)
         if iteration < settings.iterations:
             gradients = kernel.gradients(u, gram, solution.value)
+            gradients = gradients if each is None else each[:, None] * gradients
             metric = metric_from(_agop(gradients, metric, settings), settings.power, settings.scale) or metric
 
 

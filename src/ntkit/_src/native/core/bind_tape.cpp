@@ -142,6 +142,7 @@ void ntkit::bind_tape(nb::module_& m) {
                       std::int64_t, std::int64_t, const std::vector<std::int64_t>&>(),
              nb::arg("operations"), nb::arg("instructions"), nb::arg("batch"), nb::arg("slots"), nb::arg("accumulators"),
              nb::arg("accumulator_positions"), nb::arg("cache_size"), nb::arg("data_sizes"))
+        .def("with_gains", &Tape::with_gains, nb::arg("layers"), "Return the same tape for other gains of the network's layers.")
         .def_ro("operations", &Tape::operations)
         .def_ro("instructions", &Tape::instructions)
         .def_ro("batch", &Tape::batch)

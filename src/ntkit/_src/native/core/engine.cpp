@@ -48,6 +48,14 @@ double sum_of_squares(const From* numbers, std::int64_t count) {
 // The factor that makes a mean of squares one, if it is not zero.
 double norm_one(double mean) { return mean > 0 ? std::clamp(1 / std::sqrt(mean), 0x1p-100, 0x1p100) : 1.0; }
 
+// About how many numbers a tape computes for some pairs.
+double work(const Tape& tape, std::int64_t pairs) {
+    std::int64_t largest = 0;
+    for (std::int64_t slot = 0; slot < tape.slots(); ++slot) largest = std::max(largest, tape.slot_positions(static_cast<std::int32_t>(slot)));
+    const double entries = static_cast<double>(std::ssize(tape.instructions)) * static_cast<double>(largest) / tape.batch;
+    return static_cast<double>(pairs) * (entries + static_cast<double>(tape.batch > 1 ? 0 : tape.data_size));
+}
+
 template <class T>
 bool has_zeros(const T* numbers, std::int64_t count) {
     return std::find(numbers, numbers + count, T(0)) != numbers + count;
@@ -78,7 +86,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
         zero_columns[index] = has_zeros(columns.cache + first * tape.cache_size, count * tape.cache_size);
     };
     const std::int64_t preparations = blocks + (rows.count + kSegment - 1) / kSegment;
-    if (!run_tasks(preparations, threads, done, poll, [] { return 0; }, prepare)) return false;
+    if (!run_tasks(preparations, static_cast<double>(rows.count + blocks * width) * (tape.cache_size + (vectors ? 0 : tape.data_size)), threads, done, poll, [] { return 0; }, prepare)) return false;
     // A block of columns stays in the cache for all rows of a task.
     const std::int64_t length = std::clamp<std::int64_t>(rows.count * blocks / (kTasks * std::max(threads, 1)), 1, kSegment);
     const std::int64_t segments = (rows.count + length - 1) / length;
@@ -108,7 +116,7 @@ bool cross(const Tape& tape, const Batch<T>& rows, const Batch<T>& columns, cons
             done += end - begin;
         }
     };
-    return run_tasks(blocks * segments, threads, done, poll, [&] { return Workspace<T>(tape); }, compute);
+    return run_tasks(blocks * segments, work(tape, rows.count * blocks * width), threads, done, poll, [&] { return Workspace<T>(tape); }, compute);
 }
 
 template <class F, class T>
@@ -143,7 +151,7 @@ bool read(const Inputs<F>& inputs, const std::vector<std::int64_t>& sizes, bool 
                     data[row * size + i] = static_cast<T>(static_cast<double>(numbers[i]) * scale);
         }
     };
-    return run_tasks((inputs.count + kSegment - 1) / kSegment, threads, done, poll, [] { return 0; }, task);
+    return run_tasks((inputs.count + kSegment - 1) / kSegment, static_cast<double>(inputs.count) * size, threads, done, poll, [] { return 0; }, task);
 }
 
 template <class F, class T, class O>
@@ -178,7 +186,7 @@ bool self(const Tape& tape, const Inputs<F>& inputs, const Units<const double>& 
             ++done;
         }
     };
-    return run_tasks((count + width - 1) / width, threads, done, poll, [&] { return Workspace<T>(tape); }, task);
+    return run_tasks((count + width - 1) / width, work(tape, count + width), threads, done, poll, [&] { return Workspace<T>(tape); }, task);
 }
 
 #define NTKIT_CROSS(T)                                                                                                          \

@@ -89,6 +89,7 @@ struct Layer {
     std::int32_t half_out_at = kNothing;  // of the output, for the Theta of planes that hold H
     std::int32_t unit_at = 0;             // what the value one became where it reads
     std::optional<Rectifier> activation;  // fused
+    std::int32_t number = kNothing;       // which of the network's layers it is, for Tape::with_gains
 
     static constexpr const char* name = "Layer";
     static constexpr auto fields() {
@@ -97,7 +98,8 @@ struct Layer {
                           Field{"circular", &Layer::circular}, Field{"weight", &Layer::weight}, Field{"bias", &Layer::bias},
                           Field{"weight_rate", &Layer::weight_rate}, Field{"bias_rate", &Layer::bias_rate},
                           Field{"half_in_at", &Layer::half_in_at}, Field{"half_out_at", &Layer::half_out_at},
-                          Field{"unit_at", &Layer::unit_at}, Field{"activation", &Layer::activation}};
+                          Field{"unit_at", &Layer::unit_at}, Field{"activation", &Layer::activation},
+                          Field{"number", &Layer::number}};
     }
 };
 
@@ -272,13 +274,14 @@ struct Store {
     std::int32_t unit_at = 0;     // scale: what the value one became, for eps
     std::array<bool, kAxes> mean_over{};  // scale: the axes over which q is averaged
     std::shared_ptr<const SeriesTable> table;  // series
+    std::int32_t number = kNothing;  // of the layer whose weight `factor` is one over
 
     static constexpr const char* name = "Store";
     static constexpr auto fields() {
         return std::tuple{Field{"size", &Store::size}, Field{"what", &Store::what}, Field{"target_at", &Store::target_at},
                           Field{"factor", &Store::factor}, Field{"eps", &Store::eps}, Field{"unit_at", &Store::unit_at},
                           Field{"mean_over", &Store::mean_over},
-                          Field{"table", &Store::table}};
+                          Field{"table", &Store::table}, Field{"number", &Store::number}};
     }
 };
 

@@ -1,6 +1,7 @@
 #include "tape.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -11,6 +12,11 @@ void prepare(Rectifier& rectifier, double factor) {
     const double jump = rectifier.positive_slope - rectifier.negative_slope, whole = jump * jump * factor;
     rectifier.arc_cosine32 = ScaledArcCosine<float>(whole);
     rectifier.arc_cosine64 = ScaledArcCosine<double>(whole);
+}
+
+const std::array<double, 4>& gains_of(const std::vector<std::array<double, 4>>& layers, std::int32_t number) {
+    if (number < 0 || number >= std::ssize(layers)) throw std::invalid_argument("there are no gains of layer " + std::to_string(number));
+    return layers[number];
 }
 
 }  // namespace
@@ -40,6 +46,26 @@ Tape::Tape(std::vector<Operation> given_operations, std::vector<Instruction> giv
             window_rows = std::max<std::int64_t>(window_rows, static_cast<std::int64_t>(layer->kernel[0]) * layer->kernel[1]);
         }
     }
+}
+
+Tape Tape::with_gains(const std::vector<std::array<double, 4>>& layers) const {
+    Tape other = *this;
+    for (Operation& operation : other.operations) {
+        if (auto* const layer = std::get_if<Layer>(&operation); layer && layer->number != kNothing) {
+            const std::array<double, 4>& gains = gains_of(layers, layer->number);
+            double* const numbers[] = {&layer->weight, &layer->bias, &layer->weight_rate, &layer->bias_rate};
+            for (int i = 0; i < 4; ++i) {
+                if (!(gains[i] >= 0) || (gains[i] == 0) != (*numbers[i] == 0))
+                    throw std::invalid_argument("gains must be zero where those of the tape are, and positive elsewhere. Got " +
+                                                std::to_string(gains[i]) + " for layer " + std::to_string(layer->number));
+                *numbers[i] = gains[i];
+            }
+            if (layer->activation) prepare(*layer->activation, layer->weight);
+        }
+        if (auto* const store = std::get_if<Store>(&operation); store && store->number != kNothing)
+            store->factor = 1.0 / gains_of(layers, store->number)[0];
+    }
+    return other;
 }
 
 }  // namespace ntkit

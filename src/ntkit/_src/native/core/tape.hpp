@@ -21,6 +21,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -93,6 +94,9 @@ struct Tape {
     Tape(std::vector<Operation> operations, std::vector<Instruction> instructions, std::int32_t batch,
          const std::vector<std::int64_t>& slots, std::int32_t accumulators, std::int64_t accumulator_positions, std::int64_t cache_size,
          const std::vector<std::int64_t>& data_sizes);
+
+    // The same tape for other gains of the network's layers: for each its weight, bias, weight_rate and bias_rate, zero where they were.
+    Tape with_gains(const std::vector<std::array<double, 4>>& layers) const;
 
     std::int64_t slots() const { return static_cast<std::int64_t>(slot_start.size()) - 1; }
     std::int64_t slot_positions(std::int32_t slot) const { return slot_start[slot + 1] - slot_start[slot]; }

@@ -26,12 +26,20 @@ struct Threads : std::vector<std::thread> {
     ~Threads() { join(); }
 };
 
-// Runs tasks 0, 1, ... on threads while the calling thread polls. `start` creates the state of each thread. An exception in a task
-// is rethrown here.
+constexpr double kSmall = 1 << 18;  // numbers to be computed that take less time than a thread takes to start
+
+// Runs tasks 0, 1, ... on threads while the calling thread polls, or, if they compute few `numbers` in all, on the calling thread.
+// `start` creates the state of each thread. An exception in a task is rethrown here.
 template <class Start, class Task>
-bool run_tasks(std::int64_t tasks, int threads, const std::atomic<std::int64_t>& done, const Poll& poll, Start start, Task task) {
+bool run_tasks(std::int64_t tasks, double numbers, int threads, const std::atomic<std::int64_t>& done, const Poll& poll, Start start,
+               Task task) {
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> stop{false};
+    if (numbers < kSmall) {
+        auto state = start();
+        for (std::int64_t index = 0; index < tasks; ++index) task(index, state, stop);
+        return poll(done);
+    }
     std::atomic<int> running{0};
     std::mutex mutex;
     std::condition_variable finished;

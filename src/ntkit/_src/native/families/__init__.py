@@ -11,7 +11,7 @@ from ._combine import ConcatFamily, ConstantFamily, ContractFamily, ProductFamil
 from ._exponential_unit import ExponentialUnitFamily
 from ._family import Family
 from ._input import InputFamily, Rescale, RescaleFamily
-from ._linear import LinearFamily
+from ._linear import LinearFamily, largest_bias, layer_numbers, numbers_over_gains
 from ._map import MapFamily
 from ._normalize import MOST_RATIO, NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools

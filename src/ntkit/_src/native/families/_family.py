@@ -48,10 +48,6 @@ class Family(Generic[OpT]):
         """Return whether r times its inputs give r times its output."""
         return True
 
-    def relative_bias(self, op: OpT) -> float:
-        """Return the variance of its bias relative to that of its weights."""
-        return 0.0
-
     def may_be_negative(self, op: OpT, before: bool) -> bool:
         """Return whether K between two inputs may be negative, given whether that of its input may be."""
         return before

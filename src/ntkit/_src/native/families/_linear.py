@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ntkit._src.program import Conv, Dense, Gains
+import torch
+
+from ntkit._src.program import Conv, Dense, Gains, Program
 
 from .. import _core
 from .._plane import Offset, Part, Plane
@@ -27,9 +29,6 @@ class LinearFamily(Family[Dense | Conv]):
 
     def homogeneous(self, op: Dense | Conv) -> bool:
         return float(op.gains.b_std) == 0
-
-    def relative_bias(self, op: Dense | Conv) -> float:
-        return float(op.gains.b_std / op.gains.w_std) ** 2 if float(op.gains.w_std) else 0.0
 
     def cache_entries(
         self, network: PlannedNetwork, index: int, op: Dense | Conv
@@ -76,7 +75,7 @@ def layer_operation(
             at = network.first_axis(before) + axis
             kernel[at], stride[at], dilation[at] = op.kernel[i], op.stride[i], op.dilation[i]
             padding[at], circular[at] = op.padding[i][0], op.circular
-    rate, variance = float(op.gains.weight_rate), float(op.gains.w_std**2)
+    weight, bias, weight_rate, bias_rate = layer_numbers(op)
     output = index if output is None else output
     return _core.Layer(
         in_size=network.size(before),
@@ -86,18 +85,42 @@ def layer_operation(
         dilation=dilation,
         padding=padding,
         circular=circular,
-        weight=window_weight(op),
-        bias=float(op.gains.b_std**2),
-        weight_rate=rate / variance if rate else 0.0,
-        bias_rate=float(op.gains.bias_rate),
+        weight=weight,
+        bias=bias,
+        weight_rate=weight_rate,
+        bias_rate=bias_rate,
         half_in_at=network.cache_at(_core.Cached.HALF, before),
         half_out_at=network.cache_at(_core.Cached.HALF, output),
         unit_at=network.unit_at(index),
         activation=activation,
+        number=network.layers.index(index),
     )
 
 
-def window_weight(op: Dense | Conv) -> float:
-    """Return w^2 / k, the factor of the sum over a window of k positions."""
+def layer_numbers(op: Dense | Conv) -> tuple[float, float, float, float]:
+    """Return what of a layer depends on gains: w^2 / k for a window of k positions, b^2, and both rates of training."""
     gains: Gains = op.gains
-    return float(gains.w_std**2) / (prod(op.kernel) if isinstance(op, Conv) else 1)
+    rate, variance = float(gains.weight_rate), float(gains.w_std**2)
+    weight = variance / (prod(op.kernel) if isinstance(op, Conv) else 1)
+    return weight, float(gains.b_std**2), rate / variance if rate else 0.0, float(gains.bias_rate)
+
+
+def largest_bias(program: Program) -> float:
+    """Return the largest variance of a bias relative to that of the same layer's weights."""
+    gains = [node.op.gains for node in program.nodes if isinstance(node.op, (Dense, Conv))]
+    return max((float(own.b_std / own.w_std) ** 2 for own in gains if float(own.w_std)), default=0.0)
+
+
+def numbers_over_gains(program: Program, gains: Mapping[int, Gains], count: int) -> tuple[Any, list[float]]:
+    """Return :func:`layer_numbers` of all layers and :func:`largest_bias` for many gains, tensors (count,), at each node."""
+    numbers, biases = [], [torch.zeros(count, dtype=torch.float64)]
+    for index, own in gains.items():
+        op = program.nodes[index].op
+        w_std, b_std, weight_rate, bias_rate = (torch.as_tensor(v, dtype=torch.float64) for v in vars(own).values())
+        variance = w_std**2
+        rate = weight_rate / variance if bool((weight_rate != 0).any()) else weight_rate
+        weight = variance / (prod(op.kernel) if isinstance(op, Conv) else 1)
+        numbers.append(torch.stack([value.expand(count) for value in (weight, b_std**2, rate, bias_rate)], 1))
+        if bool((w_std != 0).all()):
+            biases.append(((b_std / w_std) ** 2).expand(count))
+    return torch.stack(numbers, 1).tolist(), torch.stack(biases).amax(0).tolist()

@@ -10,7 +10,7 @@ from ntkit._src.program import Conv, Dense, Normalize, Pointwise, Rectified
 from .. import _core
 from .._plane import Part, Plane
 from ._family import Family
-from ._linear import layer_operation, window_weight
+from ._linear import layer_numbers, layer_operation
 from ._normalize import gain_factor
 
 if TYPE_CHECKING:
@@ -38,12 +38,13 @@ class RectifiedFamily(Family[Pointwise]):
 
     def store(self, network: PlannedNetwork, index: int, op: Pointwise, what: _core.Cached, target: int) -> _core.Store:
         # The deviations of a fused layer are divided by the root of its weight, see core/interpreter/rectifier.hpp.
-        factor = 1.0
+        factor, number = 1.0, _core.NOTHING
         if what == _core.Cached.DEVIATION and index in network.fused:
-            layer = network.program.nodes[network.program.nodes[index].inputs[0]].op
+            before = network.program.nodes[index].inputs[0]
+            layer = network.program.nodes[before].op
             assert isinstance(layer, (Dense, Conv))
-            factor = 1.0 / window_weight(layer)
-        return _core.Store(size=network.size(index), what=what, target_at=target, factor=factor)
+            factor, number = 1.0 / layer_numbers(layer)[0], network.layers.index(before)
+        return _core.Store(size=network.size(index), what=what, target_at=target, factor=factor, number=number)
 
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Pointwise) -> None:
         network, index = emitter.network, plane.node
