@@ -7,6 +7,7 @@ import torch
 from studies.tests.image_files import write_images
 from torch import nn
 
+import ntkit
 from ntkit.errors import InputError
 from ntkit_studies import label_aware_cifar as experiment
 
@@ -20,6 +21,18 @@ def test_network_is_that_of_the_paper():
     assert sum(isinstance(layer, nn.ReLU) for layer in net) == 7 and net[-1].in_features == 64
     assert net(torch.zeros(2, 3, 32, 32)).shape == (2, 1)
     assert experiment.network(1, 9)(torch.zeros(1, 1, 9, 9)).shape == (1, 1)
+
+
+def test_network_of_the_code_pads_on_one_side():
+    x = torch.randn(3, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    net = experiment.network(3, 8, "code")
+    assert [layer.stride[0] for layer in net if isinstance(layer, nn.Conv2d)] == [1, 1, 1, 2, 1, 2, 1]
+    assert isinstance(net[-3], nn.Conv2d)  # no ReLU before the last layer
+    layers: list[nn.Module] = []
+    for stride in (1, 1, 1, 2, 1, 2, 1):  # zeros on both sides of the mirrored images are zeros after the last pixel
+        layers += [nn.Conv2d(3 if not layers else 1, 1, 3, stride, padding=1, bias=False), nn.ReLU()]
+    mirrored = nn.Sequential(*layers[:-1], nn.Flatten(), nn.Linear(4, 1, bias=False))
+    torch.testing.assert_close(ntkit.infinite_width(net).ntk(x), ntkit.infinite_width(mirrored).ntk(x.flip(2, 3)))
 
 
 def test_more_draws_keep_the_old_ones(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 from studies.tests.label_aware_numbers import scores
 
 from ntkit_studies import _label_aware_report as report
-from ntkit_studies._label_aware_scores import METHODS
+from ntkit_studies._label_aware_scores import METHODS, Scores
 from ntkit_studies.skeleton import Verdict
 
 
@@ -54,7 +54,7 @@ def test_tables():
 def test_every_number_of_the_paper_has_ours_beside_it(size, expected):
     results, _ = numbers()
     found = report.comparisons(results, dict.fromkeys(results, size))
-    assert len(found) == 2 * 8
+    assert len(found) == 2 * 12
     first = found[0]
     assert (first.quantity, first.paper, first.ours) == ("deer vs dog, CNTK: accuracy in %", 85.15, (50.0, 50.0))
     assert first.verdict is expected
@@ -81,3 +81,21 @@ def test_whether_a_label_aware_kernel_beats_the_label_agnostic_one():
     assert {one.verdict for one in report.claims(results, dict.fromkeys(results, (20, 20)))} == {Verdict.SMALLER}
     assert {one.verdict for one in report.claims({"deer vs dog": single}, sizes)} == {Verdict.SMALLER}
     assert report.claims({"3 vs 8": single}, {"3 vs 8": (2000, 400)}) == []
+
+
+def test_one_draw_is_compared_image_by_image():
+    zero = {"kr-v1": [[0.0, 0.0]]}
+    right = {"kr-v1": np.array([[[1, 1, 1, 0] * 25, [1, 1, 1, 1] * 25]], dtype=bool)}
+    base = np.array([[1, 1, 0, 0] * 25], dtype=bool)
+    tables = {"kr-v1": np.array([[0.75, 1.0]])}, *({m: np.array(v) for m, v in zero.items()},) * 3
+    one = Scores((0.1, 1.0), np.array([0.5]), *tables, right, base)
+    # 25 of 100 images more, and with the better strength 50: variances p (1 - p) n / (n - 1).
+    assert one.paired_error("kr-v1") == pytest.approx((0.25 * 0.75 / 99) ** 0.5)
+    assert one.paired_error("kr-v1", on_test=True) == pytest.approx((0.5 * 0.5 / 99) ** 0.5)
+    found = report.claims({"deer vs dog": one}, {"deer vs dog": (10_000, 2000)})
+    assert [row.found for row in found] == ["+25.00 ± 4.35 over test images", "+50.00 ± 5.03 over test images"]
+    assert {row.verdict for row in found} == {Verdict.HOLDS} and "strength by test" in found[1].what
+    quantities = [row.quantity for row in report.comparisons({"deer vs dog": one}, {"deer vs dog": (10_000, 2000)})]
+    assert [q.partition(", ")[2] for q in quantities] == [
+        "CNTK: accuracy in %", "KR-V1: accuracy in %", "KR-V1, strength by test: accuracy in %",
+    ]  # fmt: skip

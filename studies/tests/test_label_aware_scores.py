@@ -9,7 +9,7 @@ import ntkit
 from ntkit.datasets import balanced_split
 from ntkit_studies import label_aware_cifar as experiment
 from ntkit_studies._images import load_images
-from ntkit_studies._label_aware_scores import BASE, METHODS, Scored, scores_from
+from ntkit_studies._label_aware_scores import BASE, METHODS, Scored, _bits, _packed, scores_from
 
 
 @pytest.mark.parametrize("classes", [(3, 8), None], ids=["pair", "all"])
@@ -72,3 +72,26 @@ def test_records_are_put_together():
     assert result.base.tolist() == [0.5, 1.5] and result.strengths == (0.1, 1.0)
     assert result.test["kr-v2"].tolist() == [[1, 0], [1, 1]]
     assert result.indefinite["fjlt-v2"].tolist() == [[False, True]] * 2
+
+
+def test_right_images_are_kept_bit_by_bit():
+    for right in ([False, False, True], [True], [False] * 7):
+        np.testing.assert_array_equal(_bits(_packed(np.array(right))), right)
+
+
+def test_given_test_images_stay_apart():
+    settings = experiment.Settings(
+        train=(20,), test=20, draws=(2,), pairs=((3, 8),), strengths=(0.1, 1.0), split="given", network="code",
+        methods=("kr-v1",), validation=0.5,
+    )  # fmt: skip
+    found = experiment.run(settings, seed=3)
+    (result,) = experiment.scores_of(found).values()
+    assert result.methods == ("kr-v1",) and result.right["kr-v1"].shape == (2, 2, 20)
+    np.testing.assert_allclose(result.right["kr-v1"].mean(2), result.test["kr-v1"])
+    images = load_images(20, 20, 3, None, (3, 8))  # without a file, the digits as they are
+    base = ntkit.infinite_width(experiment.network(1, 8, "code")).ntk
+    x, y = images.x.double(), torch.from_numpy(images.y)
+    dual = torch.linalg.solve(base(x), torch.where(y == 3, -1.0, 1.0).double())
+    right = ((base(images.x_test.double(), x) @ dual > 0) == torch.from_numpy(images.y_test == 8)).numpy()
+    for draw in range(2):  # both draws have all training images, in another order
+        np.testing.assert_array_equal(result.base_right[draw], right)

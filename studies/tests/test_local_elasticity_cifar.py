@@ -100,6 +100,23 @@ def test_a_rise_too_small_to_be_called_significant():
     assert report.claims[1].found == "+0.03 to +0.03"
 
 
+def test_the_sentence_on_all_45_tasks():
+    settings = replace(experiment.sizes("default", True), tasks="all", measures=("network",))
+    manifest = experiment.run(replace(experiment.QUICK, pairs=((3, 8),), measures=("kernels",))).manifest
+    for last, verdict in ((0.6, Verdict.HOLDS), (0.55, Verdict.FAILS)):
+        values = {
+            experiment.Pair(n, (a, b), "network"): experiment.Ratios(
+                {"NN-init": (0.55, 0.55), "NN-trained": (0.6 if n < 44 else last,) * 2}
+            )
+            for n, (a, b) in enumerate(settings.chosen)
+        }
+        report = experiment.report(Results(settings, 0, Data("cifar.npz", "0", False), values, manifest))
+        assert len(values) == 45 and not report.comparisons
+        assert [one.verdict for one in report.claims] == [verdict] * 2 and report.claims[0].paper.startswith(
+            "for all 45"
+        )
+
+
 def test_a_strength_beyond_similarities_has_no_ratio():
     found = ratios(replace(experiment.QUICK, pairs=((3, 8),), strength=1000.0, strengths=(0.1, 1000.0)))
     assert found["train-train"]["LANTK"] == found["test-train"]["LANTK 1000"] == (None,)
@@ -131,3 +148,30 @@ def test_bad_options(options, message, tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         experiment.main(["--quick", *options])
     assert message in capsys.readouterr().err
+
+
+def test_the_authors_sum_and_inputs_are_compared_without_sampling(tmp_path):
+    data = write_images(tmp_path / "a.npz", classes=10, n=8, side=4)
+    settings = replace(
+        experiment.QUICK, pairs=((6, 8),), train=16, test=8, inputs="signed", diagonal="with", strengths=(),
+        measures=("kernels", "expected init"),
+    )  # fmt: skip
+    results = experiment.run(settings, data=data)
+    found = experiment.ratios_of(results)["train-train"]
+    images = load_images(16, 8, 0, data, (6, 8), "signed")
+    x = torch.cat([images.x.flatten(1), torch.ones(16, 1)], 1).double()
+    assert float(images.x.abs().max()) <= 1 and found["NN-init"] == ()
+    y = torch.from_numpy(images.y)
+    plain = nn.Sequential(nn.Linear(49, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False))
+    k = ntkit.infinite_width(plain).ntk(x)
+    similar = k / (k.diagonal()[:, None] * k.diagonal()).sqrt()
+    same, other = similar[y[:, None] == y].mean(), similar[y[:, None] != y].mean()  # the pairs i = j among them
+    assert found["NTK"][0] == pytest.approx(float(same / (same + other)), rel=1e-9)
+    assert found["NTK"][0] > float(ntkit.local_elasticity(k, y)) and found["expected init"][0] is not None
+    rows = experiment.report(results).comparisons
+    assert {one.quantity.split(", ")[1] for one in rows} == {"NTK", "LANTK"} and {one.verdict for one in rows} == {
+        Verdict.SMALLER
+    }
+    whole = replace(settings, train=10_000, test=2_000)
+    exact = experiment.report(Results(whole, 0, results.data, results.values, results.manifest)).comparisons
+    assert {one.tolerance for one in exact} == {0.02} and {one.verdict for one in exact} == {Verdict.OUTSIDE}

@@ -80,3 +80,15 @@ def test_bad_options(options, message, tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         experiment.main(["--quick", *options])
     assert message in capsys.readouterr().err
+
+
+def test_exact_kernels_alone(tmp_path):
+    alone = replace(experiment.QUICK, widths=(), networks=("CNTK-V",))
+    found = experiment.run(
+        alone, data=write_images(tmp_path / "a.npz", classes=10, n=20, side=4), folder=tmp_path / "r"
+    )
+    assert list(found.values) == [WidthCell("CNTK-V", 0, 0)]
+    page = experiment.report(found)
+    assert len(page.sections[0].parts) == 1 and not page.claims
+    with pytest.raises(ntkit.errors.InputError, match="networks must be some of"):
+        replace(experiment.QUICK, networks=("CNTK",))

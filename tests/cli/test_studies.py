@@ -26,15 +26,22 @@ class Toy:
 def toys(monkeypatch):
     """A distribution of studies, as its entry point gives it."""
     found = SimpleNamespace(NAMES=("toy",), find=lambda name: Toy(), rebuild_reports=lambda folder: [folder / "a.html"])
+    found.stored_runs = lambda name: [f"{name}: 5 images, 2 h"]
     point = SimpleNamespace(load=lambda: found)
     asked = {"group": "ntkit.studies", "name": "papers"}
     monkeypatch.setattr(_studies, "entry_points", lambda **given: [point] if given == asked else [])
 
 
 def test_the_commands_use_what_the_entry_point_gives(program, toys):
-    assert program("list") == "toy  A paper, Table 1\n     Measures nothing.\n"
+    assert program("list") == "toy  A paper, Table 1\n     Measures nothing.\n     stored: toy: 5 images, 2 h\n"
     assert json.loads(program("list", "--json"))["studies"] == [
-        {"name": "toy", "reproduces": "A paper, Table 1", "title": "Measures nothing.", "data": None}
+        {
+            "name": "toy",
+            "reproduces": "A paper, Table 1",
+            "title": "Measures nothing.",
+            "data": None,
+            "stored": ["toy: 5 images, 2 h"],
+        }
     ]
     assert program("run", "toy", "--quick", "4", status=3) == "ran with ['--quick', '4']\n"
     assert program("report", "results").split() == [str(Path("results/a.html"))]

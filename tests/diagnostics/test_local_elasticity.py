@@ -125,3 +125,12 @@ def test_input_that_has_no_ratio(arguments, message):
 def test_input_of_the_wrong_type(arguments):
     with pytest.raises(InputTypeError):
         ntkit.local_elasticity(*arguments)
+
+
+def test_a_point_with_itself_counts_where_asked():
+    x = torch.tensor([[1.0, 0.2], [1.0, -0.1], [0.1, 1.0]], dtype=torch.float64)
+    gram, y = x @ x.T, torch.tensor([0, 0, 1])
+    similar = gram / gram.diagonal().sqrt()[:, None] / gram.diagonal().sqrt()
+    same = (3 + 2 * similar[0, 1]) / 5  # three points with themselves, and one pair in both orders
+    other = (similar[0, 2] + similar[1, 2]) / 2
+    torch.testing.assert_close(ntkit.local_elasticity(gram, y, diagonal=True), same / (same + other))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from ._index import NAMES, find
 from ._rebuild import rebuild_reports
+from ._stored_runs import stored_runs
 from ._uci_tables import SplitTable, load_uci
 
-__all__ = ["NAMES", "SplitTable", "find", "load_uci", "rebuild_reports"]
+__all__ = ["NAMES", "SplitTable", "find", "load_uci", "rebuild_reports", "stored_runs"]

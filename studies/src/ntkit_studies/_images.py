@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -47,7 +47,12 @@ class Images:
 
 
 def load_images(
-    train: int, test: int, seed: int, data: Path | None = None, classes: Sequence[int] | None = None
+    train: int,
+    test: int,
+    seed: int,
+    data: Path | None = None,
+    classes: Sequence[int] | None = None,
+    pixels: Literal["standardised", "signed"] = "standardised",
 ) -> Images:
     """Draw training and test images, equally many of each class.
 
@@ -63,6 +68,8 @@ def load_images(
         the digits, as they are.
     classes
         Only these; None takes all.
+    pixels
+        Of a file: ``"signed"`` maps 0 and 255 to -1 and 1 instead of standardising.
     """
     if data is None:
         digits = load_digits()
@@ -74,20 +81,22 @@ def load_images(
     try:
         with np.load(data) as arrays:
             for part, size in (("train", train), ("test", test)):
-                pixels = np.asarray(arrays[f"x_{part}"])
+                array = np.asarray(arrays[f"x_{part}"])
                 labels = torch.from_numpy(np.asarray(arrays[f"y_{part}"], np.int64))
-                if pixels.ndim != 4 or pixels.dtype != np.uint8 or labels.shape != (len(pixels),):
+                if array.ndim != 4 or array.dtype != np.uint8 or labels.shape != (len(array),):
                     raise InputError(
                         f"x_{part} must be uint8 of shape (n, side, side, channels) and y_{part} of shape (n,)."
                     )
                 rows = _rows_of(labels, classes)
                 chosen = rows[balanced_split(labels[rows], [size], seed)[0]].numpy()
                 parts.append(
-                    (torch.from_numpy(pixels[chosen]).permute(0, 3, 1, 2).float() / 255, labels.numpy()[chosen])
+                    (torch.from_numpy(array[chosen]).permute(0, 3, 1, 2).float() / 255, labels.numpy()[chosen])
                 )
     except (OSError, KeyError, ValueError) as error:
         raise InputError(f"{data} must be an .npz file with x_train, y_train, x_test and y_test: {error}") from error
     (x, y), (x_test, y_test) = parts
+    if pixels == "signed":
+        return Images(2 * x - 1, y, 2 * x_test - 1, y_test)
     mean, deviation = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)
     return Images((x - mean) / deviation, y, (x_test - mean) / deviation, y_test)
 

@@ -28,6 +28,7 @@ NAMES = (
     "label_agnosticism",
     "hierarchy_planes_ships",
     "hierarchy_error",
+    "hierarchy_accuracy",
     "uci",
     "matrix_completion",
     "federated_images",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,19 +28,22 @@ class Pool:
     Attributes
     ----------
     x
-        Shape (n, channels, side, side), float32, standardised.
+        Shape (n, channels, side, side), float32.
     y
         Shape (n,), the classes.
     kernel
         The base kernel.
     gram
         Gram matrix of all images, shape (n, n), float32.
+    given
+        How many of them, the first, are for training; None if every draw splits them all.
     """
 
     x: Tensor
     y: Tensor
     kernel: Kernel
     gram: NDArray[np.float32]
+    given: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,9 @@ class Scores:
         Accuracy, and mean squared error of the scores, on training points left out of the fit, in the same shape.
     indefinite
         Whether the training Gram matrix has negative eigenvalues, in the same shape.
+    right, base_right
+        Which test images each of them classifies correctly, shapes (draws, strengths, m) and (draws, m); empty if the run
+        did not keep it.
     """
 
     strengths: tuple[float, ...]
@@ -67,6 +73,13 @@ class Scores:
     validation: dict[str, NDArray[np.float64]]
     error: dict[str, NDArray[np.float64]]
     indefinite: dict[str, NDArray[np.bool_]]
+    right: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    base_right: NDArray[np.bool_] | None = None
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The label-aware kernels of the run."""
+        return tuple(self.test)
 
     def chosen(self, *methods: str) -> NDArray[np.int64]:
         """Return the method and strength with the best validation in each draw, numbered along both, shape (draws,).
@@ -83,11 +96,24 @@ class Scores:
 
     def best_method_on_test(self) -> NDArray[np.float64]:
         """Return the test accuracy of the method that is best on the test images, its strength chosen by validation."""
-        return np.array(np.max([self.by_validation(name) for name in METHODS], axis=0))
+        return np.array(np.max([self.by_validation(name) for name in self.methods], axis=0))
 
     def best_on_test(self) -> NDArray[np.float64]:
         """Return the test accuracy of the method and strength that are best on the test images, shape (draws,)."""
-        return np.array(np.max([self.test[name].max(1) for name in METHODS], axis=0))
+        return np.array(np.max([self.test[name].max(1) for name in self.methods], axis=0))
+
+    def paired_error(self, method: str, on_test: bool = False) -> float | None:
+        """Return the standard error of the gain of a method over the base kernel that the test images leave.
+
+        The mean over draws of the images' differences, -1, 0 or 1; images are the same for both kernels. With the strength that
+        validation chose, or with the one that is best on the test images. None if the run did not keep which it got right.
+        """
+        if self.base_right is None or self.base_right.shape[1] == 0:
+            return None
+        number = self.test[method].argmax(1) if on_test else self.chosen(method)
+        own = np.take_along_axis(self.right[method], number[:, None, None], 1)[:, 0]
+        gains = (own.astype(float) - self.base_right).mean(0) if len(own) == 1 else None
+        return None if gains is None else float(gains.std(ddof=1) / len(gains) ** 0.5)
 
 
 @dataclass(frozen=True)
@@ -100,22 +126,42 @@ class Scored:
         Accuracy on the test images.
     validation, error, indefinite
         As in :class:`Scores`; empty for the base kernel.
+    right
+        By strength, which test images are right: a hexadecimal number whose binary digits, as many as images, say so.
     """
 
     test: tuple[float, ...]
     validation: tuple[float, ...] = ()
     error: tuple[float, ...] = ()
     indefinite: tuple[bool, ...] = ()
+    right: tuple[str, ...] = ()
 
 
 def scores_from(found: Mapping[tuple[str, int], Scored], strengths: Sequence[float], draws: int) -> Scores:
     """Put together what each method gave on each draw."""
 
     def read(kind: str) -> dict[str, NDArray[Any]]:
-        return {m: np.array([getattr(found[m, draw], kind) for draw in range(draws)]) for m in METHODS}
+        return {m: np.array([getattr(found[m, draw], kind) for draw in range(draws)]) for m in methods}
 
+    methods = [m for m in METHODS if (m, 0) in found]
     base = np.array([found[BASE, draw].test[0] for draw in range(draws)])
-    return Scores(tuple(strengths), base, read("test"), read("validation"), read("error"), read("indefinite"))
+    numbers = tuple(strengths), base, read("test"), read("validation"), read("error"), read("indefinite")
+    kept = all(found[BASE, draw].right for draw in range(draws))
+    right = (
+        {m: np.array([[_bits(one) for one in found[m, d].right] for d in range(draws)]) for m in methods}
+        if kept
+        else {}
+    )
+    return Scores(*numbers, right, np.array([_bits(found[BASE, d].right[0]) for d in range(draws)]) if kept else None)
+
+
+def _packed(right: NDArray[np.bool_]) -> str:
+    """Write which images are right as a hexadecimal number; a one in front keeps their count."""
+    return f"{int('1' + ''.join('01'[one] for one in right.tolist()), 2):x}"
+
+
+def _bits(text: str) -> NDArray[np.bool_]:
+    return np.array([digit == "1" for digit in f"{int(text, 16):b}"[1:]])
 
 
 @dataclass(frozen=True)
@@ -139,8 +185,12 @@ class Draw:
 
     @classmethod
     def of(cls, pool: Pool, train: int, test: int, seed: int) -> Draw:
-        """Split a pool, equally many of each class."""
-        rows, others = balanced_split(pool.y, [train, test], seed)
+        """Split a pool, equally many of each class; test images are those given, if the pool has them apart."""
+        if pool.given is None:
+            rows, others = balanced_split(pool.y, [train, test], seed)
+        else:
+            (rows,) = balanced_split(pool.y[: pool.given], [train], seed)
+            others = torch.arange(pool.given, pool.given + test)
         gram, cross = (
             torch.from_numpy(pool.gram[np.ix_(one.numpy(), rows.numpy())]).double() for one in (rows, others)
         )
@@ -165,7 +215,8 @@ def score(
     """
     k, cross = draw.gram, draw.cross
     if method == BASE:
-        return Scored((_accuracy(pool, draw, k, cross)[0],))
+        right, _ = _right(pool, draw, k, cross)
+        return Scored((float(right.mean()),), right=(_packed(right),))
     x, x_test = pool.x[draw.rows].double(), pool.x[draw.others].double()
     generator = torch.Generator().manual_seed(seed)
     aware = LabelAware(pool.kernel, method, strengths, validation=validation, generator=generator)
@@ -175,15 +226,22 @@ def score(
     part_test = (aware.from_base(cross, x_test, x) - cross) / aware.strength
     search = aware.search
     assert search is not None
-    found = [_accuracy(pool, draw, k + strength * part, cross + strength * part_test) for strength in strengths]
-    test, indefinite = zip(*found, strict=True)
-    return Scored(test, tuple(map(float, search.accuracies)), tuple(map(float, search.errors)), indefinite)
+    del gram
+    found = [_right(pool, draw, k + strength * part, cross + strength * part_test) for strength in strengths]
+    each, indefinite = zip(*found, strict=True)
+    return Scored(
+        tuple(float(one.mean()) for one in each),
+        tuple(map(float, search.accuracies)),
+        tuple(map(float, search.errors)),
+        indefinite,
+        tuple(map(_packed, each)),
+    )
 
 
-def _accuracy(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[float, bool]:
-    """Return the test accuracy of kernel regression without ridge, and whether the matrix is indefinite."""
+def _right(pool: Pool, draw: Draw, gram: Tensor, cross: Tensor) -> tuple[NDArray[np.bool_], bool]:
+    """Tell which test images kernel regression without ridge gets right, and whether the matrix is indefinite."""
     classes, codes = torch.unique(pool.y[draw.rows], return_inverse=True)
     targets = torch.nn.functional.one_hot(codes).to(gram.dtype) - 1 / len(classes)
     found = solve(gram, targets, method="indefinite")
     named = classes[(cross @ found.value).argmax(1)]
-    return float((named == pool.y[draw.others]).double().mean()), found.stats["negative"] > 0
+    return (named == pool.y[draw.others]).numpy(), found.stats["negative"] > 0

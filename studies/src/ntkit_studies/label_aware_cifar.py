@@ -4,10 +4,11 @@ Tables 1 and 2 of Chen, He and Su 2020, compared with the paper's figures. Run i
 ``python -m ntkit_studies label_aware_cifar --data cifar.npz`` (arrays ``x_train`` and ``x_test`` of shape (n, 32, 32, 3),
 uint8, and ``y_train``, ``y_test``), with ``--table 2`` for all classes; without data it uses scikit-learn's 8x8 digits.
 
-The paper has 10,000 training and 2,000 test images per pair, once. Here the images of a task are put together, and each draw
-splits them differently into training and test images, equally many of each class. Errors are standard errors over draws of the
-difference to the base kernel on the same images. Draws of a task share images, so the errors do not include all of the variation
-that another set of images would cause.
+The paper has 10,000 training and 2,000 test images per pair, once: all that CIFAR-10 has of two classes. So has ``--full``
+(``--split given``, with the network and the pixels of the authors' code); a cell's errors are then paired over the test images.
+Otherwise the images of a task are put together, and each draw splits them differently into training and test images, equally
+many of each class. Errors are standard errors over draws of the difference to the base kernel on the same images. Draws of a task
+share images, so the errors do not include all of the variation that another set of images would cause.
 
 Strengths are chosen on training images left out of the fit: by five folds in Table 1, which then takes about 25 minutes of one
 core (``--validation 0.2``: about 15), on a fifth of the images in Table 2.
@@ -45,7 +46,7 @@ __all__ = ["EXPERIMENT", "QUICK", "Settings", "Split", "Task", "main", "network"
 
 _PAIRS = ((4, 5), (3, 4), (3, 6), (4, 6), (2, 6))
 _DIGITS = ((3, 8), (4, 9), (1, 7), (5, 6), (2, 7))
-_STRIDES = (1, 1, 1, 2, 1, 1, 2)
+_STRIDES = {"text": (1, 1, 1, 2, 1, 1, 2), "code": (1, 1, 1, 2, 1, 2, 1)}
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,13 @@ class Settings:
         Of classes, in Table 1; None is the paper's for a file and five pairs of digits otherwise.
     strengths
         Candidates for the size of the label-aware part relative to the kernel.
+    network
+        ``"text"``, the paper's section D.2, with standardised pixels; ``"code"``, what the authors' code has: strides at the
+        fourth and the sixth convolution, no ReLU after the last, pixels in [-1, 1], and zeros on one side where it strides.
+    split
+        ``"drawn"``: each draw splits all images anew. ``"given"``: test images are the file's own.
+    methods
+        The label-aware kernels.
     validation
         Folds, or the share of the training images in a single validation set; None is five folds in Table 1, and a fifth
         of the images in Table 2, where the cost of five folds grows too large.
@@ -100,6 +108,9 @@ class Settings:
     draws: tuple[int, ...] = field(default=(5,), metadata={"also": ("--seeds",)})
     pairs: tuple[tuple[int, int], ...] | None = None
     strengths: tuple[float, ...] = STRENGTHS
+    network: Literal["text", "code"] = "text"
+    split: Literal["drawn", "given"] = "drawn"
+    methods: tuple[str, ...] = METHODS
     validation: float | None = None
 
     def __post_init__(self) -> None:
@@ -110,6 +121,8 @@ class Settings:
             raise InputError(
                 f"draws must be positive, one number or one for each of {columns} sizes. Got {list(self.draws)}."
             )
+        if not self.methods or not set(self.methods) <= set(METHODS):
+            raise InputError(f"methods must be some of {', '.join(METHODS)}. Got {list(self.methods)}.")
         if min(self.strengths, default=0) <= 0:
             raise InputError(f"strengths must be positive, at least one. Got {list(self.strengths)}.")
         if self.validation is not None and self.validation >= 1 and self.validation != int(self.validation):
@@ -128,7 +141,7 @@ QUICK = Settings(train=(20,), test=20, draws=(2,), pairs=_DIGITS[:2], strengths=
 def sizes(size: Size, from_file: bool) -> Settings:
     """Return the settings of a size."""
     quick = Settings(train=(20,), test=20, draws=(2,), pairs=_PAIRS[:2], strengths=(0.01, 1.0), validation=2)
-    full = Settings(train=(10000,), test=2000)
+    full = Settings(train=(10000,), test=2000, draws=(1,), network="code", split="given", validation=0.2)
     return {"quick": quick if from_file else QUICK, "default": Settings(), "full": full}[size]
 
 
@@ -184,7 +197,8 @@ def cells(run: Run[Settings]) -> list[Split]:
     for task in tasks:
         largest = max(one.train for one in tasks if one.classes == task.classes)
         place = task.name, task.classes, task.train, task.test, largest
-        found += [Split(*place, draw, method) for draw in range(task.draws) for method in (BASE, *METHODS)]
+        methods = BASE, *run.settings.methods
+        found += [Split(*place, draw, method) for draw in range(task.draws) for method in methods]
     return found
 
 
@@ -202,32 +216,47 @@ def prepare(run: Run[Settings]) -> _Shared:
     return _Shared(run, pool, split)
 
 
-def network(channels: int, side: int) -> nn.Module:
-    """Return the paper's network (section D.2) without biases; a width of one serves, since the limit does not depend on it."""
+def network(channels: int, side: int, design: Literal["text", "code"] = "text") -> nn.Module:
+    """Return the paper's network without biases; a width of one serves, since the limit does not depend on it.
+
+    Parameters
+    ----------
+    channels, side
+        Of the images.
+    design
+        ``"text"``: section D.2. ``"code"``: the authors' (see :class:`Settings`), written for JAX: where it strides over an even
+        number of pixels, a single row and column of zeros follows the last.
+    """
 
     def make() -> nn.Module:
         layers: list[nn.Module] = []
         left = side
-        for number, stride in enumerate(_STRIDES):
-            layers += [nn.Conv2d(1 if number else channels, 1, 3, stride, padding=1, bias=False), nn.ReLU()]
+        for number, stride in enumerate(_STRIDES[design]):
+            one_side = design == "code" and stride == 2 and left % 2 == 0
+            layers += [nn.ZeroPad2d((0, 1, 0, 1))] if one_side else []
+            padding = 0 if one_side else 1
+            layers += [nn.Conv2d(1 if number else channels, 1, 3, stride, padding=padding, bias=False), nn.ReLU()]
             left = (left - 1) // stride + 1
+        layers = layers[:-1] if design == "code" else layers
         return nn.Sequential(*layers, nn.Flatten(), nn.Linear(left * left, 1, bias=False))
 
     return blank(make)
 
 
 def _pool(run: Run[Settings], classes: tuple[int, ...] | None, largest: int, test: int) -> Pool:
-    images = load_images(largest, test, run.seed, run.data, classes)
+    settings = run.settings
+    pixels: Literal["standardised", "signed"] = "signed" if settings.network == "code" else "standardised"
+    images = load_images(largest, test, run.seed, run.data, classes, pixels)
     x = torch.cat([images.x, images.x_test])
     y = torch.from_numpy(np.concatenate([images.y, images.y_test]))
-    kernel = infinite_width(network(x.shape[1], x.shape[2])).ntk
+    kernel = infinite_width(network(x.shape[1], x.shape[2], settings.network)).ntk
     which = "all classes" if classes is None else pair_name(classes, run.data is not None)
 
     def progress(done: int, total: int) -> None:
         run.progress(f"kernel of {which}", done, total)
 
     gram = stored_gram(kernel, x, None, run.folder / "kernels", progress=progress)
-    return Pool(x, y, kernel, gram)
+    return Pool(x, y, kernel, gram, largest if settings.split == "given" else None)
 
 
 def compute(shared: _Shared, cell: Split) -> Scored:
@@ -274,7 +303,7 @@ def estimate(run: Run[Settings]) -> Estimate:
     """Time every method on few random points, whose algebra grows as n^3, and entries of the network's kernel."""
     settings, tasks = run.settings, tasks_of(run.settings, run.data is not None)
     channels, side = image_shape(run.data)
-    entry = entry_seconds(infinite_width(network(channels, side)).ntk, (channels, side, side))
+    entry = entry_seconds(infinite_width(network(channels, side, settings.network)).ntk, (channels, side, side))
     pools = {task.classes: max(one.train for one in tasks if one.classes == task.classes) + task.test for task in tasks}
     seconds = sum(n * (n + 1) / 2 for n in pools.values()) * entry
 
@@ -284,7 +313,7 @@ def estimate(run: Run[Settings]) -> Estimate:
         kernel = infinite_width(dense_network(8, 1)).ntk
         pool = Pool(x, y, kernel, kernel(x).numpy())
         draw = Draw.of(pool, n, n - n % count, 0)
-        for method in (BASE, *METHODS):
+        for method in (BASE, *settings.methods):
             score(pool, draw, method, settings.strengths, settings.left_out, 0)
 
     of_draw = fitted_seconds(trial, _TRIAL, 3)
@@ -303,7 +332,7 @@ EXPERIMENT = experiment_of(
     reproduces="Chen, He, Su 2020, Tables 1 and 2",
     embedded="digits",
     files=FILES,
-    selects=("train", "test", "draws", "pairs"),
+    selects=("train", "test", "draws", "pairs", "methods"),
 )
 run, main = EXPERIMENT.run, EXPERIMENT.main
 

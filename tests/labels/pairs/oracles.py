@@ -73,12 +73,13 @@ def design(x1: Array, x2: Array, k: Array, train: Array, components: bool) -> Ar
         axes *= np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(1)])[:, None]
         p1, p2, p = ((points - center) @ axes.T for points in (x1, x2, train))
         spaces.append((p1, p2, mean_square(p)))
-    return np.array(
-        [
-            [
-                [1.0, k[i, j], *(f for s1, s2, m in spaces for f in vector_features(s1[i], s2[j], m))]
-                for j in range(len(x2))
-            ]
-            for i in range(len(x1))
-        ]
-    )
+    grams = [k]
+    if components:  # the kernel of the components is that of a two-layer network of them
+        net = torch.nn.Sequential(*mlp(axes.shape[0], 8, 1, bias=False).children())
+        grams.append(ntkit.infinite_width(net).ntk(torch.from_numpy(p1), torch.from_numpy(p2)).numpy())
+
+    def row(i: int, j: int) -> list[float]:
+        both = zip(grams, spaces, strict=True)
+        return [1.0, *(f for g, (s1, s2, m) in both for f in (g[i, j], *vector_features(s1[i], s2[j], m)))]
+
+    return np.array([[row(i, j) for j in range(len(x2))] for i in range(len(x1))])

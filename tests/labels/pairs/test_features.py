@@ -8,6 +8,7 @@ import torch
 from tests.cases import normal
 from tests.labels.pairs.oracles import vector_features
 
+import ntkit
 from ntkit._src.labels.pairs._features import fit_features, geometry, tiles
 from ntkit._src.labels.pairs._pairs import l1_distances, pair_products
 from ntkit.labels import Pairs
@@ -115,3 +116,14 @@ def test_parts_of_pairs_share_their_products():
         assert torch.equal(part.x1, own.x1) and (part.x2 is None) == (own.x2 is None)
         for mine, anew in zip(geometry(part.products, 1.0), geometry(own.products, 1.0), strict=True):
             torch.testing.assert_close(mine, anew, rtol=1e-10, atol=1e-10)
+
+
+def test_kernel_of_components_is_that_of_the_two_layer_network():
+    x = normal(9, 4) * torch.linspace(2, 0.5, 4)
+    features = fit_features(x, components=True)
+    (tile,) = tiles(pairs := Pairs(x, None, x @ x.T), 10**6)
+    found = dict(zip(features.names, features.of(pairs)(tile), strict=True))
+    assert len(found) == 20
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8, bias=False), torch.nn.ReLU(), torch.nn.Linear(8, 1, bias=False))
+    exact = 4 * ntkit.infinite_width(net).ntk((x - features.center) @ features.axes) / 2
+    torch.testing.assert_close(found["kernel of components"], exact, rtol=1e-9, atol=1e-9)

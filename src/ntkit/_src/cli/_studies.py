@@ -38,6 +38,9 @@ class Studies(Protocol):
     def find(self, name: str) -> Study:
         """Return a study by name."""
 
+    def stored_runs(self, name: str) -> list[str]:
+        """Say of each stored run of a study at what size it is, beside the paper's, and how many hours it took."""
+
     def rebuild_reports(self, folder: Path) -> list[Path]:
         """Rewrite the pages of stored results."""
 
@@ -55,12 +58,25 @@ def installed() -> Studies:
 
 @command("ntkit list --json", name="list")
 def list_studies(json: Json = False) -> None:
-    """List the papers' tables and figures."""
+    """List the papers' tables and figures, and what is stored of each: at what size, beside the paper's, and its hours."""
     studies = installed()
     found = [studies.find(name) for name in studies.NAMES]
     wide = max(len(one.name) for one in found)
-    lines = [f"{one.name:{wide}}  {one.reproduces}\n{'':{wide}}  {one.title}" for one in found]
-    rows = [{"name": one.name, "reproduces": one.reproduces, "title": one.title, "data": one.files} for one in found]
+    stored = {one.name: studies.stored_runs(one.name) for one in found}
+    lines = []
+    for one in found:
+        below = [one.title, *(f"stored: {run}" for run in stored[one.name])]
+        lines.append("\n".join([f"{one.name:{wide}}  {one.reproduces}", *(f"{'':{wide}}  {text}" for text in below)]))
+    rows = [
+        {
+            "name": one.name,
+            "reproduces": one.reproduces,
+            "title": one.title,
+            "data": one.files,
+            "stored": stored[one.name],
+        }
+        for one in found
+    ]
     emit({"studies": rows}, json, "\n".join(lines))
 
 

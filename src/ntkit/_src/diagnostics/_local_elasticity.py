@@ -15,6 +15,8 @@ def local_elasticity(
     y2: Tensor | None = None,
     diag1: Tensor | None = None,
     diag2: Tensor | None = None,
+    *,
+    diagonal: bool = False,
 ) -> Tensor:
     r"""Return the relative ratio of a kernel's similarities within classes and between them.
 
@@ -37,6 +39,8 @@ def local_elasticity(
     diag1, diag2 : Tensor of shape (n1,) and (n2,), optional
         K(x, x) of the rows' and of the columns' points, ``kernel.diag``. Needed with ``y2``, and only then;
         default None.
+    diagonal : bool, default False
+        Whether the pairs i = j of a square Gram matrix count, as they do in the numbers of [1]_.
 
     Returns
     -------
@@ -53,8 +57,8 @@ def local_elasticity(
     Notes
     -----
     A point paired with itself always has similarity 1 and would raise RR for any kernel, by an amount that falls with n: with
-    ``y2=None`` the pairs i = j are left out, and with ``y2`` all pairs count. Two points that happen to be equal are a pair
-    like any other.
+    ``y2=None`` the pairs i = j are left out unless ``diagonal``, and with ``y2`` all pairs count. Two points that happen to be
+    equal are a pair like any other.
 
     See Also
     --------
@@ -100,7 +104,7 @@ def local_elasticity(
     numbers1, numbers2, _ = class_numbers(y1, y2)
     same = numbers1[:, None] == numbers2[None, :]
     other = ~same
-    if y2 is None:
+    if y2 is None and not diagonal:
         same.fill_diagonal_(False)
     for pairs, kind, hint in (
         (same, "of one class", "at least two points of a class" if y2 is None else "a class that both sets have"),

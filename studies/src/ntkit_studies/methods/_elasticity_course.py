@@ -60,6 +60,7 @@ def elasticity_course(
     labels_test: Mapping[str, Tensor] | None = None,
     record: Sequence[float] | None = None,
     progress: Progress | None = None,
+    diagonal: bool = False,
     **training: Any,
 ) -> ElasticityCourse:
     r"""Train a copy of a network on each label system, and measure the local elasticity of its tangent kernel meanwhile.
@@ -85,6 +86,8 @@ def elasticity_course(
     progress
         Called after each step with the steps done and their total, over all systems; for the flow, with thousandths of the
         time. Default None.
+    diagonal
+        Whether a point paired with itself counts, as in :func:`ntkit.local_elasticity`.
     training
         The fields of an :class:`ntkit.Schedule` (``lr`` is short for ``learning_rate``), or ``schedule=`` itself; and further
         arguments of :func:`ntkit.train`: ``loss``, ``kappa``, ``centre``, ``stop_below``; time is that of the summed loss. A
@@ -121,7 +124,7 @@ def elasticity_course(
     def ratios(net: nn.Module) -> Tensor:
         ntk = empirical(net).ntk
         gram = ntk(x).double()
-        found = [[local_elasticity(gram, y) for y in labels.values()]]
+        found = [[local_elasticity(gram, y, diagonal=diagonal) for y in labels.values()]]
         if x_test is not None:
             cross, diag_test = ntk(x_test, x).double(), ntk.diag(x_test).double()
             diag = gram.diagonal()

@@ -52,6 +52,9 @@ class Comparison:
         Whether the run is as large as the paper's in all that the number depends on, such as training and test images.
     size, paper_size
         The run's size and the paper's, in words, such as ``"500 images"``; the latter is needed where they differ.
+    tolerance
+        Of a number without sampling, whose data are the paper's own to the last image: how far it may be from ours, in place of
+        an interval. None for all others.
     """
 
     quantity: str
@@ -61,6 +64,7 @@ class Comparison:
     comparable: bool = True
     size: str = ""
     paper_size: str = ""
+    tolerance: float | None = None
 
     @property
     def mean(self) -> float:
@@ -69,13 +73,15 @@ class Comparison:
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation of ours over draws, or the error of a single value."""
-        found = _spread(self.ours, self.error)
+        """The standard deviation of ours over draws, or the error of a single value; the tolerance if nothing is sampled."""
+        found = _spread(self.ours, self.error) if self.tolerance is None else self.tolerance
         return None if math.isnan(found) else found
 
     @property
     def verdict(self) -> Verdict:
         """How the two compare."""
+        if self.tolerance is not None and self.paper is not None and self.comparable:
+            return Verdict.INSIDE if abs(self.mean - self.paper) <= self.tolerance else Verdict.OUTSIDE
         return verdict(self.ours, self.paper, self.error, self.comparable)
 
 
@@ -147,7 +153,8 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         rows.append([one.quantity, *numbers, both_sizes(one.size, one.paper_size), one.verdict.value])
     caption = (
         "The paper's value and ours: mean and standard deviation over draws (for a single value its standard error). "
-        "Inside: the paper's value lies in the 95 % interval for one more draw of ours. Ours: the paper has no such figure."
+        "Inside: the paper's value lies in the 95 % interval for one more draw of ours; where nothing is sampled, it is as "
+        "close as the spread says. Ours: the paper has no such figure."
     )
     return Table(["quantity", "paper", "ours", "spread", "draws", "size", "verdict"], rows, caption)
 

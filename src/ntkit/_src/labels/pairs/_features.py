@@ -40,7 +40,7 @@ class PairFeatures:
     """
 
     mean_square: float  # m of the inputs
-    # With principal components, whose features follow (all except the base kernel, which is defined only on whole inputs):
+    # With principal components, whose ten features follow; their kernel is `dense_kernel`, as the base takes only whole inputs:
     center: Tensor | None = None  # the mean of the training inputs, shape (d,)
     axes: Tensor | None = None  # shape (d, 5) or narrower if d or n is smaller; the largest entry of each is positive
     component_mean_square: float = 0.0  # m of the projected inputs
@@ -48,8 +48,8 @@ class PairFeatures:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the features, in their order."""
-        further = () if self.axes is None else tuple(f"{name} of components" for name in GEOMETRY)
-        return ("kernel", *GEOMETRY, *further)
+        own = "kernel", *GEOMETRY
+        return own if self.axes is None else (*own, *(f"{name} of components" for name in own))
 
     def of(self, pairs: Pairs) -> Callable[[Tile], list[Tensor]]:
         """Return the function from a tile of the pairs to its features, each of the shape of the tile."""
@@ -58,7 +58,8 @@ class PairFeatures:
         def features(tile: Tile) -> list[Tensor]:
             found = [pairs.k[tile], *geometry(whole.take(*tile), self.mean_square)]
             if components is not None:
-                found += (one.to(pairs.k.dtype) for one in geometry(components(tile), self.component_mean_square))
+                further = geometry(components(tile), self.component_mean_square)
+                found += (one.to(pairs.k.dtype) for one in (dense_kernel(further), *further))
             return found
 
         return features
@@ -126,6 +127,16 @@ def geometry(products: PairProducts, mean_square: float) -> list[Tensor]:
     rbf = torch.exp(distance / -mean_square) if mean_square > 0 else torch.ones_like(distance)
     sine = ((1 - cosine) * (1 + cosine)).sqrt_()
     return [cosine, inner, norms, distance, products.l1, torch.acos(cosine), sine, rbf, correlation]
+
+
+def dense_kernel(features: list[Tensor]) -> Tensor:
+    r"""Return the tangent kernel of a two-layer ReLU network without biases from the features of :func:`geometry`.
+
+    With the angle a: :math:`\Theta = x^T x' (\pi - a)/\pi + \|x\| \|x'\| (\sin a + (\pi - a) \cos a)/\pi`.
+    """
+    cosine, inner, norms, _, _, angle, sine, _, _ = features
+    rest = torch.pi - angle
+    return (inner * rest + norms * (sine + rest * cosine)) / torch.pi
 
 
 def _principal_axes(centered: Tensor) -> Tensor:
