@@ -69,7 +69,8 @@ class Record:
 def network(parameters: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
     """Compute f = a . tanh(W x) / sqrt(width)."""
     W, a = parameters
-    return a @ torch.tanh(W @ x) / len(a) ** 0.5
+    output: Tensor = a @ torch.tanh(W @ x) / len(a) ** 0.5
+    return output
 
 
 def measure(run: Run[Settings], cell: Seed) -> Record:

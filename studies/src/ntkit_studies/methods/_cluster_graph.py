@@ -150,6 +150,6 @@ def higher_kernel(function: Callable[[P, Tensor], Tensor], parameters: P, inputs
         if s == 1:
             return lambda now: function(now, inputs[0])
         lower, x = order(s - 1), inputs[s - 1]
-        return lambda now: jvp(lower, (now,), (grad(function)(now, x),))[1]  # type: ignore[no-any-return]
+        return lambda now: jvp(lower, (now,), (grad(function)(now, x),))[1]
 
     return order(len(inputs))(parameters)

@@ -10,13 +10,12 @@ from torch import Tensor
 from torch.nn.functional import unfold
 
 import ntkit
+from ntkit import Kernel
 from ntkit.errors import InputError
 from ntkit.extending import check_integer
 from ntkit.features.rfm import DifferentiableKernel
 
 __all__ = ["ConvolutionalState", "DeepLayer", "convolutional_rfm", "deep_convolutional_rfm", "patches"]
-
-Kernel = Callable[..., Tensor]
 
 
 def patches(x: Tensor, window: int) -> Tensor:
