@@ -44,10 +44,20 @@ class TapePlan:
 
 
 class Emitter:
-    """Emits the instructions for planes and for the planes they are computed from; its arguments are those of :class:`Demand`."""
+    """Emits the instructions for planes and for the planes they are computed from.
 
-    def __init__(self, network: PlannedNetwork, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
-        self.network, self.ntk = network, ntk
+    With ``keeps``, no slot is used twice, so that all planes exist at the end. The other arguments are those of :class:`Demand`.
+    """
+
+    def __init__(
+        self,
+        network: PlannedNetwork,
+        ntk: bool,
+        alone: bool,
+        again: Mapping[int, int] | None = None,
+        keeps: bool = False,
+    ) -> None:
+        self.network, self.ntk, self.keeps = network, ntk, keeps
         self.demand = Demand(network, ntk, alone, again)
         self.nodes = network.program.nodes
         self.instructions: list[_core.Instruction] = []
@@ -213,6 +223,10 @@ class Emitter:
             self._operation_of[key] = self._add(make())
         return self._operation_of[key]
 
+    def layers(self) -> dict[int, int]:
+        """Return the node of each operation that is a layer's own."""
+        return {operation: index for (role, index, _), operation in self._operation_of.items() if role == "layer"}
+
     def plain(self, index: int) -> int:
         """Return the operation that holds only the positions of a node."""
         return self.operation("plain", index, lambda: _core.Plain(size=self.network.size(index)))
@@ -240,7 +254,8 @@ class Emitter:
     def leave_slot(self, plane: Plane) -> None:
         """Release the memory of a plane."""
         slot = self._slot.pop(plane)
-        self._free[self._slot_positions[slot]].append(slot)
+        if not self.keeps:
+            self._free[self._slot_positions[slot]].append(slot)
 
     def slot(self, plane: Plane) -> int:
         """Return the slot of a plane."""

@@ -9,12 +9,14 @@ from typing import TypeVar
 from torch import Tensor
 
 from ntkit._src.common import Progress, differentiated
-from ntkit._src.program import Gains, Program
-from ntkit._src.rules import Kernels
+from ntkit._src.program import Program
+from ntkit._src.rules import Kernels, diag
 from ntkit.errors import EngineError
 
 from . import _core
+from ._differentiable import derivatives_of, differentiable_gram, in_reverse
 from ._network import PlannedNetwork, unsupported
+from ._pull_back import tensor_gains
 from ._runner import BeyondRange, Runner, TapeKind
 
 _Result = TypeVar("_Result")
@@ -25,12 +27,17 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
     for batch in batches:
         if batch is not None and batch.device.type != "cpu":
             return f"the input is on {batch.device}, and the native engine runs on the CPU"
-        if batch is not None and differentiated(batch):
-            return "the input needs gradients, which the native engine does not support"
-    if any(_needs_gradient(node.op) for node in program.nodes):
-        return "a gain needs gradients, which the native engine does not support"
+        if batch is not None and not in_reverse(batch):
+            return "the input belongs to a transform of torch.func or is a dual number, which only the reference engine supports"
+    gains = tensor_gains(program)
+    if not in_reverse(*gains):
+        return "a gain is a dual number, which only the reference engine supports"
     missing = unsupported(program)
-    return None if missing is None else f"the native engine has no instruction for {missing}"
+    if missing is not None:
+        return f"the native engine has no instruction for {missing}"
+    if differentiated(*(batch for batch in batches if batch is not None), *gains):
+        return derivatives_of(program).missing
+    return None
 
 
 def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
@@ -39,13 +46,6 @@ def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _
     if missing is not None:
         raise EngineError(f"The native engine has no instruction for {missing}, so it plans no tape.")
     return NativeEngine(program).tape(kind, ntk)
-
-
-def _needs_gradient(op: object) -> bool:
-    gains = getattr(op, "gains", None)
-    return isinstance(gains, Gains) and any(
-        isinstance(gain, Tensor) and differentiated(gain) for gain in (gains.w_std, gains.b_std)
-    )
 
 
 class NativeEngine:
@@ -66,11 +66,23 @@ class NativeEngine:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None.
 
         Inputs beyond the range of a version are detected when they are read; the computation then restarts with the next one.
+        Inputs and gains that require gradients get them, see ``_differentiable``.
         """
-        return self._first_covering(lambda runner: runner.gram(x1, x2, ntk, nngp, progress))
+
+        def compute(x1: Tensor, x2: Tensor | None) -> Kernels:
+            return self._first_covering(lambda runner: runner.gram(x1, x2, ntk, nngp, progress))
+
+        if differentiated(*(x for x in (x1, x2) if x is not None), *tensor_gains(self.program)):
+            return differentiable_gram(self.program, x1, x2, compute)
+        return compute(x1, x2)
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
-        """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
+        """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,).
+
+        Where gradients are needed, the reference engine computes it: there are n entries, not n^2.
+        """
+        if differentiated(x, *tensor_gains(self.program)):
+            return diag(self.program, x, ntk)
         return self._first_covering(lambda runner: runner.diag(x, ntk))
 
     def _first_covering(self, compute: Callable[[Runner], _Result]) -> _Result:

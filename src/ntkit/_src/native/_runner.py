@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import Progress, mirror_upper, shifted_progress
-from ntkit._src.program import Node
+from ntkit._src.program import Input, Node, Program
 from ntkit._src.rules import Kernels, read_data
 from ntkit.errors import EngineError
 
@@ -221,13 +221,7 @@ class Runner:
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
         """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
         with torch.no_grad():
-            if all(self.network.program.prefixes[op.prefix] is None for op in plan.inputs):
-                values = [x.movedim(op.channel, 1) for op in plan.inputs]
-            else:
-                data = read_data(self.network.program, x).data
-                values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
-            rows = [value.reshape(len(value), -1) for value in values]
-            numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+            numbers = read_numbers(self.network.program, plan.inputs, x)
         return numbers.detach().contiguous().numpy()
 
     def _space_for_products(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
@@ -236,6 +230,17 @@ class Runner:
             return torch.zeros((0, 0, 0, 0, 0), dtype=dtype)
         count = len(self.plan("cache", False).inputs)
         return _empty(count, _whole(rows) // _TILE, _whole(columns) // _TILE, _TILE, _TILE, dtype=dtype)
+
+
+def read_numbers(program: Program, inputs: Sequence[Input], x: Tensor) -> Tensor:
+    """Return the numbers that a program's inputs read, channels before positions, shape (n, numbers)."""
+    if all(program.prefixes[op.prefix] is None for op in inputs):
+        values = [x.movedim(op.channel, 1) for op in inputs]
+    else:
+        data = read_data(program, x).data
+        values = [data[op.prefix, op.channel].movedim(-1, 1) for op in inputs]
+    rows = [value.reshape(len(value), -1) for value in values]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
 
 def _beyond(node: Node, got: str) -> BeyondRange:
