@@ -70,6 +70,14 @@ class _Side:
     gains: Tensor  # by the numbers of each operation that is a layer: weight times its derivative, bias, and both rates
 
 
+class _Plan(NamedTuple):
+    """A tape to run backwards."""
+
+    plan: TapePlan
+    segments: tuple[int, ...]  # where each part of the tape ends that runs forwards and backwards by itself
+    layers: dict[int, int]  # the node of each operation that is a layer
+
+
 class PullBack:
     """Vector-Jacobian products of the kernels of one program."""
 
@@ -79,17 +87,22 @@ class PullBack:
         self.program = with_gains(program, dict(zip(map(id, self.gains), self._leaves, strict=True)))
         self._network = _Unfused(self.program)
         self._runner = Runner(self._network)
-        self._plans: dict[bool, tuple[TapePlan, dict[int, int]]] = {}
+        self._plans: dict[bool, _Plan] = {}
 
     @cached_property
     def missing(self) -> str | None:
         """What the native engine lacks to differentiate the kernels; None if it lacks nothing."""
-        plan, _ = self._plan(True)
+        plan, segments, layers = self._plan(True)
         kinds = {s.kind.name.lower() for s in plan.tape.instructions if not _core.has_adjoint(plan.tape, s)}
         if kinds:
             return f"the native engine has no derivatives of {', '.join(sorted(kinds))}"
         if plan.kept_bytes > _KEPT_BYTES:
             return f"derivatives on the native engine would keep {plan.kept_bytes >> 20} MB of planes"
+        summed = plan.tape.instructions[: segments[-2]] if len(segments) > 1 else []
+        if self.gains and any(s.kind == _core.Kind.LAYER and s.covariance_in for s in summed):
+            return "derivatives by gains of a layer between two sums need all planes at once"
+        if self.gains and any(plan.tape.operations[layer].weight == 0 for layer in layers):
+            return "derivatives by gains need weights with a variance"
         return None
 
     def is_current(self) -> bool:
@@ -135,19 +148,19 @@ class PullBack:
         plan = self._runner.plan("cache", False)
         return max(16, _DATA_BYTES // (8 * max(plan.row_numbers, 1)))
 
-    def _plan(self, ntk: bool) -> tuple[TapePlan, dict[int, int]]:
-        """Return the tape, no slot of which is used twice, and the nodes of its operations that are layers."""
+    def _plan(self, ntk: bool) -> _Plan:
         if ntk not in self._plans:
             emitter = Emitter(self._network, ntk, alone=False, keeps=True)
             output = Plane(self._network.program.output, (), True)
             emitter.count([output])
             emitter.finish(output)
-            self._plans[ntk] = emitter.plan(), emitter.layers()
+            plan = emitter.plan()
+            self._plans[ntk] = _Plan(plan, (*emitter.segments, len(plan.tape.instructions)), emitter.layers())
         return self._plans[ntk]
 
     def _pull(self, x: Tensor, others: Tensor, rows: slice, wanted: Wanted, with_gains: bool) -> _Side:
         """Run the pairs of some rows backwards."""
-        plan, _ = self._plan(wanted.ntk is not None)
+        plan, segments, _ = self._plan(wanted.ntk is not None)
         tape, inputs = plan.tape, len(plan.inputs)
         vectors = plan.batch > 1
         first = self._runner._read(x, torch.float64)
@@ -166,6 +179,7 @@ class PullBack:
             tile = wanted.tile(rows, columns)
             _core.pull_back(
                 tape,
+                segments=segments,
                 data1=first.data,
                 cache1=first.cache,
                 data2=second.data,
@@ -205,7 +219,7 @@ class PullBack:
 
     def _layer_numbers(self, by: Tensor, ntk: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the numbers of layers that are functions of gains, and the derivatives by them."""
-        plan, layers = self._plan(ntk)
+        plan, _, layers = self._plan(ntk)
         for operation, index in layers.items():
             op = self._network.program.nodes[index].op
             assert isinstance(op, (Dense, Conv))

@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -131,7 +132,7 @@ void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double
     });
 }
 
-void pull_back(const ntkit::Tape& tape, Array<const double, 2> data1, Array<const double, 2> cache1, Array<const double, 2> data2,
+void pull_back(const ntkit::Tape& tape, const std::vector<std::int64_t>& segments, Array<const double, 2> data1, Array<const double, 2> cache1, Array<const double, 2> data2,
                Array<const double, 2> cache2, Array<const double, 5> products, std::optional<Array<const double, 2>> nngp,
                std::optional<Array<const double, 2>> ntk, Array<double, 2> to_data, Array<double, 2> to_cache, Array<double, 3> to_products,
                std::optional<Array<double, 3>> to_gains, int threads) {
@@ -148,11 +149,13 @@ void pull_back(const ntkit::Tape& tape, Array<const double, 2> data1, Array<cons
                          : to_data.shape(0) == rows && to_data.shape(1) == size(tape.data_size)) &&
                 (!to_gains || (to_gains->shape(0) == rows && to_gains->shape(1) == tape.operations.size() && to_gains->shape(2) == ntkit::kGains)),
             "a result has the wrong shape");
-    for (const ntkit::Instruction& step : tape.instructions)
-        require(ntkit::has_adjoint(tape, step), "an instruction has no adjoint");
+    for (const ntkit::Instruction& step : tape.instructions) require(ntkit::has_adjoint(tape, step), "an instruction has no adjoint");
+    require(!segments.empty() && segments.front() >= 0 && std::is_sorted(segments.begin(), segments.end()) &&
+                segments.back() == static_cast<std::int64_t>(tape.instructions.size()),
+            "segments must end in order, the last one with the tape");
     const ntkit::Products<double> read = read_products<double>(tape, products, rows, columns);
     run_polled(nb::none(), [&](const ntkit::Poll& poll) {
-        ntkit::pull_back(tape, {data1.data(), cache1.data(), static_cast<std::int64_t>(rows)},
+        ntkit::pull_back(tape, segments, {data1.data(), cache1.data(), static_cast<std::int64_t>(rows)},
                          {data2.data(), cache2.data(), static_cast<std::int64_t>(columns)}, read,
                          {nngp ? nngp->data() : nullptr, ntk ? ntk->data() : nullptr, to_data.data(), to_cache.data(), to_products.data(),
                           to_gains ? to_gains->data() : nullptr},
@@ -198,10 +201,10 @@ void ntkit::bind_engine(nb::module_& m) {
     define_from<float>(m);
     define_from<double>(m);
     m.def("has_adjoint", &ntkit::has_adjoint, nb::arg("tape"), nb::arg("step"), "Return whether `pull_back` knows the adjoint of an instruction.");
-    m.def("pull_back", &::pull_back, nb::arg("tape"), nb::kw_only(), nb::arg("data1"), nb::arg("cache1"), nb::arg("data2"), nb::arg("cache2"),
+    m.def("pull_back", &::pull_back, nb::arg("tape"), nb::kw_only(), nb::arg("segments"), nb::arg("data1"), nb::arg("cache1"), nb::arg("data2"), nb::arg("cache2"),
           nb::arg("products"), nb::arg("nngp").none(), nb::arg("ntk").none(), nb::arg("to_data"), nb::arg("to_cache"), nb::arg("to_products"),
           nb::arg("to_gains").none(), nb::arg("threads"),
-          "Compute the derivatives of a weighted sum of kernels by what each row gives to its pairs; no slot of the tape may be used twice.");
+          "Compute the derivatives of a weighted sum of kernels by what each row gives to its pairs; no slot may be used twice in a segment of the tape.");
     m.def("roofline", [](bool single, double seconds) {
         const nb::gil_scoped_release release;
         return single ? ntkit::roofline<float>(seconds) : ntkit::roofline<double>(seconds);

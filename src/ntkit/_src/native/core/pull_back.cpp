@@ -49,13 +49,14 @@ struct Memory {
         if (!pulled.gains) adjoints.gains = nullptr;
         nngp_ = take(pairs);
         ntk_ = take(pairs);
+        std::fill_n(adjoints.slots, slots + accumulators, 0.0);
         adjoints.nngp = pulled.nngp ? nngp_ : nullptr;
         adjoints.ntk = pulled.ntk ? ntk_ : nullptr;
     }
 
     // The adjoints of a row, and those of a block.
     void clear_row() { std::fill_n(adjoints.cache, cache + data + gains, 0.0); }
-    void clear_block() { std::fill_n(adjoints.slots, slots + accumulators + products, 0.0); }
+    void clear_block() { std::fill_n(adjoints.products, products, 0.0); }
 
     void read(const double* nngp, const double* ntk, std::int64_t count) {
         const auto copy = [&](const double* from, double* to) {
@@ -75,6 +76,25 @@ void sum_lanes(const double* from, std::int64_t count, double* to) {
         for (int lane = 0; lane < kWidth; ++lane) sum += from[lane];
         to[i] = sum;
     }
+}
+
+std::vector<Segment> segments_of(const Tape& tape, const std::vector<std::int64_t>& ends) {
+    std::vector<Segment> segments;
+    std::int64_t first = 0;
+    for (const std::int64_t last : ends) {
+        Segment segment{first, last, {}};
+        for (std::int64_t i = first; i < last; ++i) {
+            const Instruction& step = tape.instructions[i];
+            const bool sums = step.kind == Kind::clear || step.kind == Kind::reduce ||
+                              (step.kind == Kind::pool && std::get<Pool>(tape.operations[step.operation]).wide);
+            if (!sums && step.out_slot != kNothing) segment.slots.push_back(step.out_slot);
+        }
+        std::sort(segment.slots.begin(), segment.slots.end());
+        segment.slots.erase(std::unique(segment.slots.begin(), segment.slots.end()), segment.slots.end());
+        segments.push_back(std::move(segment));
+        first = last;
+    }
+    return segments;
 }
 
 }  // namespace
@@ -104,9 +124,10 @@ bool has_adjoint(const Tape& tape, const Instruction& step) {
     }
 }
 
-bool pull_back(const Tape& tape, const Batch<double>& rows, const Batch<double>& columns, const Products<double>& products,
+bool pull_back(const Tape& tape, const std::vector<std::int64_t>& ends, const Batch<double>& rows, const Batch<double>& columns, const Products<double>& products,
                const Pulled& pulled, int threads, const Poll& poll) {
     const PullBack run = choose_pull_back();
+    const std::vector<Segment> segments = segments_of(tape, ends);
     const bool vectors = tape.batch > 1;
     const int width = tape.batch * kWidth;  // columns in a block
     const std::int64_t blocks = (columns.count + width - 1) / width, inputs = static_cast<std::int64_t>(tape.data_start.size());
@@ -129,7 +150,7 @@ bool pull_back(const Tape& tape, const Batch<double>& rows, const Batch<double>&
                 memory.clear_block();
                 memory.read(pulled.nngp ? pulled.nngp + at : nullptr, pulled.ntk ? pulled.ntk + at : nullptr, count);
                 Workspace<double>& work = memory.forward;
-                run(tape,
+                run(tape, segments,
                     {rows.data + row * tape.data_size, vectors ? columns.data + first * tape.data_size : &data[first * tape.data_size],
                      products.at(row, first), products.data_stride, rows.cache + row * tape.cache_size, &cache[first * tape.cache_size],
                      work.slots.get(), work.rows.get(), work.rings.get(), work.accumulators.get(), work.lines.get(), work.places.get(),

@@ -65,6 +65,7 @@ public:
             case Kind::smooth: return activation(as<Smooth>(op), step);
             case Kind::normalize: return normalisation(as<Normalize>(op), step);
             case Kind::fill: return filled(as<Fill>(op), step);
+            case Kind::clear: return cleared(step);
             case Kind::pool: return pooled(as<Pool>(op), step);
             case Kind::pool_end: return pooled_end(as<Pool>(op), step);
             case Kind::reduce: return reduced(as<Reduce>(op), step);
@@ -76,6 +77,9 @@ public:
             default: return;
         }
     }
+
+    // Sets the adjoints of a slot to zero.
+    void forget(std::int32_t index) const { std::fill_n(slot(index).k, 2 * context_.tape.slot_positions(index), Lanes{}); }
 
 private:
     Plane<T> slot(int index) const {
@@ -299,6 +303,10 @@ private:
     void filled(const Fill& op, const Instruction& step) const {
         const Plane<T> d = slot(step.out_slot), d_in = slot(step.in_slot);
         if (step.theta_in) entries(op.size, step.out_offset, [&](long p) { d_in.theta[p] += d.theta[p]; });
+    }
+
+    void cleared(const Instruction& step) const {
+        std::fill_n(accumulator(step.out_slot).k, 2 * context_.tape.accumulator_positions, Lanes{});
     }
 
     void pooled(const Pool& op, const Instruction& step) const {
