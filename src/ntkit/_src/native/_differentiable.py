@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch._C import _functorch
 from torch.autograd import forward_ad
 
 from ntkit._src.common import transformed
@@ -80,7 +81,7 @@ class _Gram(torch.autograd.Function):
         nothing: tuple[Tensor | None, ...] = (None, None, None)
         if not given:
             return nothing + (None,) * len(needed)
-        if torch.is_grad_enabled() or not in_reverse(*given):
+        if torch.is_grad_enabled() or not in_reverse(*given) or any(map(_functorch.is_legacy_batchedtensor, given)):
             return nothing + _by_reference(ctx.program, x1, x2, gains, wanted, needed)
         found = ctx.derivatives(x1, x2, wanted, needed[:2], any(needed[2:]))
         return nothing + tuple(value if need else None for value, need in zip(found, needed, strict=True))

@@ -61,7 +61,7 @@ class Emitter:
         self.network, self.ntk = network, ntk
         self.segments: list[int] = []  # at which instruction each ends, but the last
         self._kept: list[int] | None = [] if keeps else None  # slots to be freed at the end of the segment
-        self._summed: list[int] = []  # the nodes of unfinished sums
+        self._summed: list[int | None] = []  # the nodes of unfinished sums; None for one in a slot
         self.demand = Demand(network, ntk, alone, again)
         self.nodes = network.program.nodes
         self.instructions: list[_core.Instruction] = []
@@ -134,7 +134,7 @@ class Emitter:
             self.instructions.append(_core.Instruction(_core.Kind.CLEAR, self.plain(index), out_slot=total))
         else:
             self.take_slot(plane)
-        self._summed.append(index)
+        self._summed.append(index if wide else None)
         for part in parts:
             if not wide:
                 self.emit(_core.Kind.FILL, self.fill(index, 0.0), plane, part.offset)
@@ -231,9 +231,9 @@ class Emitter:
         return self._operation_of[key]
 
     def _end_segment(self) -> None:
-        """End the segment here if only linear operations read what exists."""
-        nodes = {plane.node for plane in self._slot} | set(self._summed)
-        if self._kept and all(self.network.linear_after[node] for node in nodes):
+        """End the segment here if only linear operations read what exists, and no slot is half written."""
+        nodes = [plane.node for plane in self._slot] + self._summed
+        if self._kept and all(node is not None and self.network.linear_after[node] for node in nodes):
             self.segments.append(len(self.instructions))
             for slot in self._kept:
                 self._free[self._slot_positions[slot]].append(slot)

@@ -16,7 +16,7 @@ from ntkit.errors import EngineError
 from . import _core
 from ._differentiable import derivatives_of, differentiable_gram, in_reverse
 from ._network import PlannedNetwork, unsupported
-from ._pull_back import tensor_gains
+from ._pull_back import tensor_gains, with_numbers
 from ._runner import BeyondRange, Runner, TapeKind
 
 _Result = TypeVar("_Result")
@@ -32,7 +32,7 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
     gains = tensor_gains(program)
     if not in_reverse(*gains):
         return "a gain is a dual number, which only the reference engine supports"
-    missing = unsupported(program)
+    missing = unsupported(with_numbers(program))
     if missing is not None:
         return f"the native engine has no instruction for {missing}"
     if differentiated(*(batch for batch in batches if batch is not None), *gains):
@@ -42,7 +42,7 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
 
 def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
     """Plan a program and return its tape; :meth:`NativeEngine.tape` describes ``kind`` and ``ntk``."""
-    missing = unsupported(program)
+    missing = unsupported(with_numbers(program))
     if missing is not None:
         raise EngineError(f"The native engine has no instruction for {missing}, so it plans no tape.")
     return NativeEngine(program).tape(kind, ntk)
@@ -100,5 +100,5 @@ class NativeEngine:
     def runner(self, tier: int = 0) -> Runner:
         """Return the runner of one version of the network."""
         if tier not in self._runners:
-            self._runners[tier] = Runner(PlannedNetwork(self.program, tier))
+            self._runners[tier] = Runner(PlannedNetwork(with_numbers(self.program), tier))
         return self._runners[tier]

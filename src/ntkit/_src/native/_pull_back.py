@@ -85,7 +85,7 @@ class PullBack:
         self.gains = tensor_gains(program)
         self._leaves = [gain.detach().clone().requires_grad_() for gain in self.gains]
         self.program = with_gains(program, dict(zip(map(id, self.gains), self._leaves, strict=True)))
-        self._network = _Unfused(self.program)
+        self._network = _Unfused(with_numbers(program))
         self._runner = Runner(self._network)
         self._plans: dict[bool, _Plan] = {}
 
@@ -221,7 +221,7 @@ class PullBack:
         """Yield the numbers of layers that are functions of gains, and the derivatives by them."""
         plan, _, layers = self._plan(ntk)
         for operation, index in layers.items():
-            op = self._network.program.nodes[index].op
+            op = self.program.nodes[self._traced[index]].op
             assert isinstance(op, (Dense, Conv))
             variance, rate = op.gains.w_std**2, op.gains.weight_rate
             weight = variance / (prod(op.kernel) if isinstance(op, Conv) else 1)
@@ -302,8 +302,13 @@ def _gains(node: Node) -> Iterator[float | Tensor]:
     return iter(vars(gains).values() if isinstance(gains, Gains) else ())
 
 
-def with_gains(program: Program, new: Mapping[int, Tensor]) -> Program:
-    """Return a program with other tensors in the place of its gains, which are named by their ids."""
+def with_numbers(program: Program) -> Program:
+    """Return a program with the present values of its gains."""
+    return with_gains(program, {id(gain): float(gain.detach()) for gain in tensor_gains(program)})
+
+
+def with_gains(program: Program, new: Mapping[int, Tensor | float]) -> Program:
+    """Return a program with others in the place of its gains that are tensors, which are named by their ids."""
     if not new:
         return program
     nodes = []
