@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -50,7 +51,7 @@ def inputs(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     return x, z, g
 
 
-def ours(case: Case, engine: ntkit._src.kernels._infinite_width_kernel.Engine) -> Callable[[], Tensor]:
+def ours(case: Case, engine: Literal["native", "reference"]) -> Callable[[], Tensor]:
     """Return the call on one engine."""
     net, (x, z, g) = network(case), inputs(case)
     net(x[:1])  # the lazy layer
@@ -73,7 +74,8 @@ class Peer:
 
     def __call__(self, name: str) -> tuple[float, Tensor]:
         """Return the processor seconds of a call and the derivatives."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         np.savez(self.file, **dict(zip("xzg", (value.numpy() for value in inputs(CASES[name])), strict=True)))
         self.process.stdin.write(json.dumps({"name": name, "file": self.file}) + "\n")
         self.process.stdin.flush()
@@ -100,7 +102,10 @@ def main() -> int:
         for name, case in CASES.items():
             if options.match not in name:
                 continue
-            calls = {"native": ours(case, "native"), "reference": ours(case, "reference")}
+            calls: dict[str, Callable[[], Tensor]] = {
+                "native": ours(case, "native"),
+                "reference": ours(case, "reference"),
+            }
             calls["native"]()  # plans the tapes
             best, found = dict.fromkeys((*calls, "neural-tangents"), float("inf")), {}
             for _ in range(options.repeats):
@@ -115,10 +120,23 @@ def main() -> int:
             apart = max(float((value - expected).abs().max() / expected.abs().max()) for value in found.values())
             worst = max(worst, apart)
             times = [1e3 * best[side] if side in found else None for side in best]
-            ratios = [best[side] / best["native"] if side in found else None for side in ("reference", "neural-tangents")]
+            ratios = [
+                best[side] / best["native"] if side in found else None for side in ("reference", "neural-tangents")
+            ]
             cells.append([name, *map(number, times), *(number(ratio, 2) for ratio in ratios), f"{apart:.1e}"])
-    caption = f"Milliseconds of processor time for the NTK of two batches and its derivative, float64, {threads()}, best of {options.repeats}."
-    header = ["network", "native", "reference", "neural-tangents", "reference / native", "neural-tangents / native", "apart"]
+    caption = (
+        "Milliseconds of processor time for the NTK of two batches and its derivative, float64, "
+        f"{threads()}, best of {options.repeats}."
+    )
+    header = [
+        "network",
+        "native",
+        "reference",
+        "neural-tangents",
+        "reference / native",
+        "neural-tangents / native",
+        "apart",
+    ]
     publish("derivatives", [Table(header, cells, caption)], start, options.store and worst <= DIGITS)
     return int(worst > DIGITS)
 

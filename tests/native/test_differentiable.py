@@ -37,7 +37,9 @@ def test_second_derivatives():
 
     def squares(w, engine):
         (first,) = torch.autograd.grad(
-            ntkit.infinite_width(mlp(3, 8, 1), w, 0.1).ntk(x.detach(), engine=engine).square().sum(), w, create_graph=True
+            ntkit.infinite_width(mlp(3, 8, 1), w, 0.1).ntk(x.detach(), engine=engine).square().sum(),
+            w,
+            create_graph=True,
         )
         return torch.autograd.grad(first, w)[0]
 
@@ -55,7 +57,9 @@ def test_only_what_is_asked_for():
     kernels = LIMIT.both(x, z)
     for kernel, other in ((kernels.ntk, LIMIT.ntk(x, z)), (kernels.nngp, LIMIT.nngp(x, z))):
         expected = torch.autograd.grad(other.sum(), z)[0]
-        torch.testing.assert_close(torch.autograd.grad(kernel.sum(), z, retain_graph=True)[0], expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            torch.autograd.grad(kernel.sum(), z, retain_graph=True)[0], expected, rtol=1e-12, atol=1e-12
+        )
 
 
 def test_float32_inputs_have_derivatives_in_float64_rounded_once():

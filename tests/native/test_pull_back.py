@@ -28,6 +28,18 @@ AVERAGE = nn.Sequential(
     nn.Linear(4, 1),
 )  # fmt: skip
 
+DILATED = nn.Sequential(
+    nn.Conv1d(2, 4, 3, padding=2, dilation=2), nn.GELU(), nn.Conv1d(4, 4, 2), nn.GELU(), nn.Flatten(), nn.Linear(20, 1)
+)
+CIRCULAR = nn.Sequential(
+    nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
+    nn.Linear(4, 1),
+)  # fmt: skip
+RESIDUAL = nn.Sequential(
+    nn.Conv2d(2, 4, 3, padding=1), Residual(nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)), nn.ReLU(), nn.Flatten(),
+    nn.Linear(144, 1),
+)  # fmt: skip
+
 NETWORKS = {
     "relu": (mlp(5, 8, 8, 1), VECTORS),
     "no bias": (mlp(5, 8, 8, 1, bias=False), VECTORS),
@@ -46,12 +58,12 @@ NETWORKS = {
     "convolutions": (convs(), IMAGES),
     "stride": (convs(nn.Conv2d(4, 4, 3, stride=2), nn.ReLU(), head=4), IMAGES),
     "circular": (convs(padding_mode="circular"), IMAGES),
-    "dilated": (nn.Sequential(nn.Conv1d(2, 4, 3, padding=2, dilation=2), nn.GELU(), nn.Conv1d(4, 4, 2), nn.GELU(), nn.Flatten(), nn.Linear(20, 1)), SEQUENCES),
+    "dilated": (DILATED, SEQUENCES),
     "pooled inside": (convs(nn.AvgPool2d(3, 2, 1, count_include_pad=False), head=9), IMAGES),
     "pooled at the end": (AVERAGE, IMAGES),
-    "average of circular": (nn.Sequential(nn.Conv1d(2, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 1)), SEQUENCES),
+    "average of circular": (CIRCULAR, SEQUENCES),
     "group norm": (convs(nn.Conv2d(4, 4, 1), nn.GroupNorm(1, 4, affine=False), nn.ReLU()), IMAGES),
-    "residual images": (nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), Residual(nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)), nn.ReLU(), nn.Flatten(), nn.Linear(144, 1)), IMAGES),
+    "residual images": (RESIDUAL, IMAGES),
 }  # fmt: skip
 
 

@@ -106,4 +106,6 @@ def _by_reference(
                 [k for k, _ in outputs], sources, [g for _, g in outputs], create_graph=graph, allow_unused=True
             )
         )
-    return tuple(next(values) if need and x is not None else None for x, need in zip((*sides, *copies), needed, strict=True))
+    return tuple(
+        next(values) if need and x is not None else None for x, need in zip((*sides, *copies), needed, strict=True)
+    )

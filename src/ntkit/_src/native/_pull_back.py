@@ -1,8 +1,8 @@
 """Derivatives of native kernels: vector-Jacobian products with respect to inputs and gains.
 
 With G the derivatives by the kernel's entries, the core runs the tape of each pair forwards and backwards
-(``core/pull_back.hpp``). That gives derivatives by what a pair reads of its first input: the data and the cached numbers. How cached
-numbers depend on an input is not a matter of pairs, and the reference engine's variances of each input are differentiated for it.
+(``core/pull_back.hpp``). That gives derivatives by what a pair reads of its first input: the data and the cached numbers. How
+cached numbers depend on an input is not a matter of pairs: torch differentiates the reference engine's variances of each input.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class PullBack:
     def _by_rows(self, x: Tensor, other: Tensor, wanted: Wanted, share: float | None) -> list[Tensor]:
         """Return the derivatives by the rows' inputs and by the gains.
 
-        Those by what layers do between two inputs count by ``share``, because both sides of a pair give them; None: without gains.
+        Both sides of a pair give those by what layers do between two inputs, so they count by ``share``; None: without gains.
         """
         keeps = variance_keeps(self.program, frozenset(self._sources.values()))
         step = max(1, min(_ROWS, self._rows_held, _GRAPH_BYTES // (8 * pair_bytes(self.program, keeps, ntk=False))))
@@ -284,7 +284,8 @@ class PullBack:
                 elif what == _core.Cached.DEVIATION:
                     value = safe_sqrt(q)
                 else:
-                    assert what == _core.Cached.SCALE and isinstance(op, Normalize)
+                    assert what == _core.Cached.SCALE
+                    assert isinstance(op, Normalize)
                     mean = q.mean([axis + 1 for axis in op.axes], keepdim=True) if op.axes else q
                     scale = (mean + op.eps * unit(source) ** 2).rsqrt().expand_as(q)
                     value = torch.stack([scale, safe_sqrt(q)], 1)
