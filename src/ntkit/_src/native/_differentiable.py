@@ -48,7 +48,7 @@ def differentiable_gram(
         asked[:] = [kernel is not None for kernel in found]
         return tuple(kernel for kernel in found if kernel is not None)
 
-    values = iter(_Gram.apply(program, kernels, asked, x1, x2, *tensor_gains(program)))
+    values = iter(_Gram.apply(program, kernels, asked, x1, x2, *tensor_gains(program)))  # type: ignore[no-untyped-call]
     return Kernels(*(next(values) if wanted else None for wanted in asked))
 
 

@@ -77,6 +77,12 @@ class _Plan(NamedTuple):
     segments: tuple[int, ...]  # where each part of the tape ends that runs forwards and backwards by itself
     layers: dict[int, int]  # the node of each operation that is a layer
 
+    def weight(self, operation: int) -> float:
+        """Return the factor of a layer."""
+        layer = self.plan.tape.operations[operation]
+        assert isinstance(layer, _core.Layer)
+        return layer.weight
+
 
 class PullBack:
     """Vector-Jacobian products of the kernels of one program."""
@@ -92,7 +98,8 @@ class PullBack:
     @cached_property
     def missing(self) -> str | None:
         """What the native engine lacks to differentiate the kernels; None if it lacks nothing."""
-        plan, segments, layers = self._plan(True)
+        planned = self._plan(True)
+        plan, segments, layers = planned
         kinds = {s.kind.name.lower() for s in plan.tape.instructions if not _core.has_adjoint(plan.tape, s)}
         if kinds:
             return f"the native engine has no derivatives of {', '.join(sorted(kinds))}"
@@ -101,7 +108,7 @@ class PullBack:
         summed = plan.tape.instructions[: segments[-2]] if len(segments) > 1 else []
         if self.gains and any(s.kind == _core.Kind.LAYER and s.covariance_in for s in summed):
             return "derivatives by gains of a layer between two sums need all planes at once"
-        if self.gains and any(plan.tape.operations[layer].weight == 0 for layer in layers):
+        if self.gains and any(planned.weight(layer) == 0 for layer in layers):
             return "derivatives by gains need weights with a variance"
         return None
 
@@ -122,8 +129,8 @@ class PullBack:
         ones = self._by_rows(x1, x2, wanted, 1.0 if by_gains else None) if sides[0] or by_gains else None
         others = self._by_rows(x2, x1, wanted.swapped(), 0.0 if by_gains else None) if sides[1] or by_gains else None
         gains = [torch.zeros_like(leaf) for leaf in self._leaves]
-        for found in (ones, others):
-            gains = gains if found is None else [a + b for a, b in zip(gains, found[1:], strict=True)]
+        for side in (ones, others):
+            gains = gains if side is None else [a + b for a, b in zip(gains, side[1:], strict=True)]
         return [None if ones is None else ones[0], None if others is None else others[0], *gains]
 
     def _by_rows(self, x: Tensor, other: Tensor, wanted: Wanted, share: float | None) -> list[Tensor]:
@@ -139,6 +146,7 @@ class PullBack:
             rows = slice(start, min(start + step, len(x)))
             side = self._pull(x[rows], other, rows, wanted, bool(share))
             found = self._through_inputs(x[rows], side, share, wanted.ntk is not None)
+            assert found[0] is not None
             result[rows] = found[0]
             gains = [a if b is None else a + b for a, b in zip(gains, found[1:], strict=True)]
         return [result, *gains]
@@ -219,14 +227,14 @@ class PullBack:
 
     def _layer_numbers(self, by: Tensor, ntk: bool) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the numbers of layers that are functions of gains, and the derivatives by them."""
-        plan, _, layers = self._plan(ntk)
-        for operation, index in layers.items():
+        plan = self._plan(ntk)
+        for operation, index in plan.layers.items():
             op = self.program.nodes[self._traced[index]].op
             assert isinstance(op, (Dense, Conv))
             variance, rate = op.gains.w_std**2, op.gains.weight_rate
             weight = variance / (prod(op.kernel) if isinstance(op, Conv) else 1)
             numbers = weight, op.gains.b_std**2, rate / variance, op.gains.bias_rate
-            logarithmic = 1.0 / plan.tape.operations[operation].weight  # the core returns weight d / d weight
+            logarithmic = 1.0 / plan.weight(operation)  # the core returns weight d / d weight
             for number, factor, value in zip(numbers, (logarithmic, 1.0, 1.0, 1.0), by[operation], strict=True):
                 if isinstance(number, Tensor):
                     yield number, (factor * value).to(number).reshape(number.shape)
