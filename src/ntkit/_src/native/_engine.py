@@ -35,8 +35,14 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
     missing = unsupported(with_numbers(program))
     if missing is not None:
         return f"the native engine has no instruction for {missing}"
-    if differentiated(*(batch for batch in batches if batch is not None), *gains):
-        return derivatives_of(program).missing
+    given = [batch for batch in batches if batch is not None]
+    if differentiated(*given, *gains):
+        integers = any(not batch.is_floating_point() for batch in given)
+        return (
+            "the native engine has no derivatives by gains for inputs that are integers"
+            if integers
+            else derivatives_of(program).missing
+        )
     return None
 
 
