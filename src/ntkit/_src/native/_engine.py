@@ -37,8 +37,9 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
         return f"the native engine has no instruction for {missing}"
     given = [batch for batch in batches if batch is not None]
     if differentiated(*given, *gains):
-        integers = any(not batch.is_floating_point() for batch in given)
-        return (
+        if all(batch.is_floating_point() for batch in given):
+            return derivatives_of(program).missing
+        return "the native engine has no derivatives by gains for inputs that are integers"
             "the native engine has no derivatives by gains for inputs that are integers"
             if integers
             else derivatives_of(program).missing
