@@ -40,10 +40,6 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
         if all(batch.is_floating_point() for batch in given):
             return derivatives_of(program).missing
         return "the native engine has no derivatives by gains for inputs that are integers"
-            "the native engine has no derivatives by gains for inputs that are integers"
-            if integers
-            else derivatives_of(program).missing
-        )
     return None
 
 
