@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.cases import mlp, normal
 from torch import nn
+from torch.autograd import forward_ad
 
 import ntkit
 from ntkit._src.rules import diag, gram, pair_bytes
@@ -319,11 +320,12 @@ def test_engines():
     assert torch.equal(limit.ntk(x), limit.ntk(x, engine="native"))
     with pytest.raises(InputError, match="engine must be"):
         limit.ntk(x, engine="fast")
-    with pytest.raises(EngineError, match="needs gradients"):
-        limit.ntk(x.clone().requires_grad_(True), engine="native")
-    tensor_gain = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 1)), w_std=torch.tensor(1.0, requires_grad=True))
-    with pytest.raises(EngineError, match="a gain needs gradients"):
-        tensor_gain.ntk(x, engine="native")
+    with pytest.raises(EngineError, match="the input belongs to a transform"):
+        torch.func.jacrev(lambda x: limit.ntk(x, engine="native"))(x)
+    with forward_ad.dual_level():
+        gain = forward_ad.make_dual(torch.tensor(1.0), torch.tensor(1.0))
+        with pytest.raises(EngineError, match="a gain is a dual number"):
+            ntkit.infinite_width(nn.Sequential(nn.Linear(4, 1)), w_std=gain).ntk(x, engine="native")
     smooth = ntkit.infinite_width(nn.Sequential(nn.Linear(4, 8), nn.Hardtanh(), nn.Linear(8, 1)))
     with pytest.raises(EngineError, match=r"1: hardtanh \(.*\)\. Write engine=\"reference\""):
         smooth.ntk(x, engine="native")

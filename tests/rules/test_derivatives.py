@@ -84,7 +84,7 @@ def test_every_mode_of_differentiation(name: str, kind: str) -> None:
     def in_gain(w: Tensor) -> Tensor:
         return _kernels(ntkit.infinite_width(net, w_std=w, b_std=0.2, check=False), kind, X1)
 
-    def in_inputs(x: Tensor) -> Tensor:  # "auto": whoever differentiates must not be sent to the native engine
+    def in_inputs(x: Tensor) -> Tensor:  # "auto": the native engine gives first derivatives in reverse mode only
         return _kernels(limit, kind, x)
 
     gain = torch.tensor(1.3, dtype=torch.float64)

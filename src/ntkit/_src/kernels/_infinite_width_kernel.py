@@ -50,11 +50,12 @@ class InfiniteWidthKernel(Kernel):
         x1, x2
             Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost.
         engine
-            ``"reference"``: torch, any device, differentiable. ``"native"``: the C++ core, for CPU tensors that need no
-            gradient; raises :class:`~ntkit.errors.EngineError` if it lacks an instruction for an operation, or if an input is
+            ``"reference"``: torch, any device, derivatives of any order. ``"native"``: the C++ core, for CPU tensors, with first
+            derivatives by inputs and gains in reverse mode (their own derivatives come from the reference engine); raises
+            :class:`~ntkit.errors.EngineError` if it lacks an instruction for an operation or its derivatives, or if an input is
             beyond the range of one (``limit.explain`` lists the ranges). ``"auto"``: native where possible. The reference
             engine computes in float64; so does the native one for float64 inputs, while it computes float32 inputs in float32
-            where that preserves their precision.
+            where that preserves their precision, and derivatives always in float64.
         progress
             Called after each tile (for a grid, after each of its rows) with the number of entries done and the total number.
         gains

@@ -792,4 +792,24 @@ def self(
     threads: int,
     progress: object | None,
 ) -> None: ...
+def has_adjoint(tape: Tape, step: Instruction) -> bool: ...
+def pull_back(
+    tape: Tape,
+    *,
+    segments: Sequence[int],
+    data1: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    cache1: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    data2: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    cache2: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)],
+    products: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None, None, None, None), order="C", device="cpu", writable=False)
+    ],
+    nngp: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)] | None,
+    ntk: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)] | None,
+    to_data: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    to_cache: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    to_products: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu")],
+    to_gains: Annotated[NDArray[numpy.float64], dict(shape=(None, None, None), order="C", device="cpu")] | None,
+    threads: int,
+) -> None: ...
 def roofline(single: bool, seconds: float) -> float: ...

@@ -44,10 +44,24 @@ class TapePlan:
 
 
 class Emitter:
-    """Emits the instructions for planes and for the planes they are computed from; its arguments are those of :class:`Demand`."""
+    """Emits the instructions for planes and for the planes they are computed from.
 
-    def __init__(self, network: PlannedNetwork, ntk: bool, alone: bool, again: Mapping[int, int] | None = None) -> None:
+    With ``keeps``, no slot is used twice in a segment, so that all its planes exist at its end; between segments, only planes and
+    sums go on of which every reader is linear. The other arguments are those of :class:`Demand`.
+    """
+
+    def __init__(
+        self,
+        network: PlannedNetwork,
+        ntk: bool,
+        alone: bool,
+        again: Mapping[int, int] | None = None,
+        keeps: bool = False,
+    ) -> None:
         self.network, self.ntk = network, ntk
+        self.segments: list[int] = []  # at which instruction each ends, but the last
+        self._kept: list[int] | None = [] if keeps else None  # slots to be freed at the end of the segment
+        self._summed: list[int | None] = []  # the nodes of unfinished sums; None for one in a slot
         self.demand = Demand(network, ntk, alone, again)
         self.nodes = network.program.nodes
         self.instructions: list[_core.Instruction] = []
@@ -120,6 +134,7 @@ class Emitter:
             self.instructions.append(_core.Instruction(_core.Kind.CLEAR, self.plain(index), out_slot=total))
         else:
             self.take_slot(plane)
+        self._summed.append(index if wide else None)
         for part in parts:
             if not wide:
                 self.emit(_core.Kind.FILL, self.fill(index, 0.0), plane, part.offset)
@@ -130,6 +145,8 @@ class Emitter:
                 factor = 1.0 if factors is None else factors[which]
                 self.emit(kind, operation, plane, part.offset, read, source, factor, total if wide else None)
                 self.release(read)
+                self._end_segment()
+        self._summed.pop()
         if wide:
             self.take_slot(plane)
             for part in parts:
@@ -213,6 +230,19 @@ class Emitter:
             self._operation_of[key] = self._add(make())
         return self._operation_of[key]
 
+    def _end_segment(self) -> None:
+        """End the segment here if only linear operations read what exists, and no slot is half written."""
+        nodes = [plane.node for plane in self._slot] + self._summed
+        if self._kept and all(node is not None and self.network.linear_after[node] for node in nodes):
+            self.segments.append(len(self.instructions))
+            for slot in self._kept:
+                self._free[self._slot_positions[slot]].append(slot)
+            self._kept.clear()
+
+    def layers(self) -> dict[int, int]:
+        """Return the node of each operation that is a layer's own."""
+        return {operation: index for (role, index, _), operation in self._operation_of.items() if role == "layer"}
+
     def plain(self, index: int) -> int:
         """Return the operation that holds only the positions of a node."""
         return self.operation("plain", index, lambda: _core.Plain(size=self.network.size(index)))
@@ -240,7 +270,7 @@ class Emitter:
     def leave_slot(self, plane: Plane) -> None:
         """Release the memory of a plane."""
         slot = self._slot.pop(plane)
-        self._free[self._slot_positions[slot]].append(slot)
+        (self._free[self._slot_positions[slot]] if self._kept is None else self._kept).append(slot)
 
     def slot(self, plane: Plane) -> int:
         """Return the slot of a plane."""

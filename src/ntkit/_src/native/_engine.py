@@ -11,11 +11,13 @@ from torch import Tensor
 
 from ntkit._src.common import Progress, differentiated
 from ntkit._src.program import Gains, Program, Structure
-from ntkit._src.rules import Kernels
+from ntkit._src.rules import Kernels, diag
 from ntkit.errors import EngineError
 
 from . import _core
+from ._differentiable import derivatives_of, differentiable_gram, in_reverse
 from ._network import PlannedNetwork, unsupported
+from ._pull_back import with_numbers
 from ._runner import BeyondRange, Runner, TapeKind
 from .families import numbers_over_gains
 
@@ -32,19 +34,27 @@ def unsupported_reason(program: Program, *batches: Tensor | None) -> str | None:
             continue
         if not batch.is_cpu:
             return f"the input is on {batch.device}, and the native engine runs on the CPU"
-        if differentiated(batch):
-            return "the input needs gradients, which the native engine does not support"
-    if program.tensor_gains and differentiated(*program.tensor_gains):
-        return "a gain needs gradients, which the native engine does not support"
+        if not in_reverse(batch):
+            return "the input belongs to a transform of torch.func or is a dual number, which only the reference engine supports"
+    gains = program.tensor_gains
+    if not in_reverse(*gains):
+        return "a gain is a dual number, which only the reference engine supports"
     if program.structure not in _MISSING:
-        _MISSING[program.structure] = unsupported(program)
+        _MISSING[program.structure] = unsupported(with_numbers(program))
     missing = _MISSING[program.structure]
-    return None if missing is None else f"the native engine has no instruction for {missing}"
+    if missing is not None:
+        return f"the native engine has no instruction for {missing}"
+    given = [batch for batch in batches if batch is not None]
+    if differentiated(*given, *gains):
+        if all(batch.is_floating_point() for batch in given):
+            return derivatives_of(program).missing
+        return "the native engine has no derivatives by gains for inputs that are integers"
+    return None
 
 
 def tape_of(program: Program, kind: TapeKind = "between", ntk: bool = True) -> _core.Tape:
     """Plan a program and return its tape; :meth:`NativeEngine.tape` describes ``kind`` and ``ntk``."""
-    missing = unsupported(program)
+    missing = unsupported(with_numbers(program))
     if missing is not None:
         raise EngineError(f"The native engine has no instruction for {missing}, so it plans no tape.")
     return NativeEngine(program).tape(kind, ntk)
@@ -75,8 +85,15 @@ class NativeEngine:
         """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None.
 
         Inputs beyond the range of a version are detected when they are read; the computation then restarts with the next one.
+        Inputs and gains that require gradients get them, see ``_differentiable``.
         """
-        return self._first_covering(lambda runner: runner.gram(x1, x2, ntk, nngp, progress))
+
+        def compute(x1: Tensor, x2: Tensor | None) -> Kernels:
+            return self._first_covering(lambda runner: runner.gram(x1, x2, ntk, nngp, progress))
+
+        if differentiated(*(x for x in (x1, x2) if x is not None), *self.program.tensor_gains):
+            return differentiable_gram(self.program, x1, x2, compute)
+        return compute(x1, x2)
 
     def over_gains(
         self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, gains: Mapping[int, Gains], count: int
@@ -86,7 +103,12 @@ class NativeEngine:
         return self._first_covering(lambda runner: runner.over_gains(x1, x2, ntk, nngp, *numbers))
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
-        """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
+        """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,).
+
+        Where gradients are needed, the reference engine computes it: there are n entries, not n^2.
+        """
+        if differentiated(x, *self.program.tensor_gains):
+            return diag(self.program, x, ntk)
         return self._first_covering(lambda runner: runner.diag(x, ntk))
 
     def _first_covering(self, compute: Callable[[Runner], _Result]) -> _Result:
@@ -104,9 +126,10 @@ class NativeEngine:
     def runner(self, tier: int = 0) -> Runner:
         """Return the runner of one version of the network."""
         if tier not in self._runners:
+            numbers = with_numbers(self.program)
             self._runners[tier] = (
-                Runner(PlannedNetwork(self.program, tier))
+                Runner(PlannedNetwork(numbers, tier))
                 if self._planned is None
-                else self._planned.runner(tier).with_gains(self.program)
+                else self._planned.runner(tier).with_gains(numbers)
             )
         return self._runners[tier]

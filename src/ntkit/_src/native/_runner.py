@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, NamedTuple
@@ -81,8 +81,6 @@ class Runner:
     def __init__(self, network: PlannedNetwork) -> None:
         self.network, self._bias = network, network.bias
         self._scales = [item for item in network.cache.items() if item[0][0] == _core.Cached.SCALE]
-        nodes, prefixes = network.program.nodes, network.program.prefixes
-        self._plain = all(prefixes[op.prefix] is None for node in nodes if isinstance(op := node.op, Input))
         self._plans: dict[tuple[TapeKind, bool, int], TapePlan] = {}
         # The runner of the same network with other gains, whose tapes it takes, and its own numbers for them.
         self._planned: Runner | None = None
@@ -320,15 +318,20 @@ class Runner:
 
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
         """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
-        if self._plain:
-            values = [x if op.channel == 1 else x.movedim(op.channel, 1) for op in plan.inputs]
-        else:
-            with torch.no_grad():
-                data = read_data(self.network.program, x).data
-            values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
-        rows = [value.reshape(value.shape[0], -1) for value in values]
-        numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
+        with torch.no_grad():
+            numbers = read_numbers(self.network.program, plan.inputs, x)
         return numbers.detach().contiguous().numpy()
+
+
+def read_numbers(program: Program, inputs: Sequence[Input], x: Tensor) -> Tensor:
+    """Return the numbers that a program's inputs read, channels before positions, shape (n, numbers)."""
+    if all(program.prefixes[op.prefix] is None for op in inputs):
+        values = [x if op.channel == 1 else x.movedim(op.channel, 1) for op in inputs]
+    else:
+        data = read_data(program, x).data
+        values = [data[op.prefix, op.channel].movedim(-1, 1) for op in inputs]
+    rows = [value.reshape(len(value), -1) for value in values]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
 
 def _beyond(node: Node, got: str) -> BeyondRange:

@@ -41,6 +41,19 @@ def moments(program: Program, data: Moments, keeps: tuple[Keeps | None, ...] | N
     return filled
 
 
+def variances(program: Program, data: Moments, nodes: frozenset[int]) -> dict[int, Tensor]:
+    """Compute the variances K[p, p] of some nodes' values, shape (n, *positions) each."""
+    filled = Moments(data.data)
+    _run(program, variance_keeps(program, nodes), Ends(filled, filled, pair_dims=1), ntk=False, also=nodes)
+    return {node: filled.variance[node] for node in nodes}
+
+
+def variance_keeps(program: Program, nodes: frozenset[int]) -> tuple[Keeps | None, ...]:
+    """Return what :func:`variances` keeps of K(x, x) of one input, for each node."""
+    own = dict.fromkeys(nodes, ()) | program.own_demands
+    return program.requirements({n: own[n] or (Keep.SAME,) * len(program.nodes[n].positions) for n in own})
+
+
 def self_covariance(program: Program, data: Moments, ntk: bool) -> Covariance:
     """Compute K(x, x) and Theta(x, x) of each input, shape (n,)."""
     filled = Moments(data.data)
@@ -58,7 +71,9 @@ def covariance(
     return result
 
 
-def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool) -> Covariance | None:
+def _run(
+    program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: bool, also: frozenset[int] = frozenset()
+) -> Covariance | None:
     plan = plan_of(program)
     reads = plan.schedule(keeps).reads
     values: dict[int, Covariance] = {}
@@ -68,7 +83,7 @@ def _run(program: Program, keeps: tuple[Keeps | None, ...], ends: Ends, ntk: boo
             inputs = tuple(_given(step, read, values[read].restrict(need), ends) for read, need in reads[step.index])
             values[step.index] = _apply(step, inputs, kept, ends, ntk)
         if ends.pair_dims == 1:
-            _record(plan, step, values.get(step.index), ends.first)
+            _record(plan, step, values.get(step.index), ends.first, step.index in also)
         for read in step.frees:
             values.pop(read, None)
     result = values.get(program.output)
@@ -91,10 +106,10 @@ def _apply(step: Step[Any], inputs: tuple[Covariance, ...], keeps: Keeps, ends: 
     return result if step.carries_h else result.without_h()
 
 
-def _record(plan: Plan, step: Step[Any], value: Covariance | None, own: Moments) -> None:
+def _record(plan: Plan, step: Step[Any], value: Covariance | None, own: Moments, wanted: bool) -> None:
     """Keep what some rule reads of each input's own covariance."""
     demand = plan.demands.get(step.index)
-    if value is not None and (demand is not None or step.index in plan.variances):
+    if value is not None and (wanted or demand is not None or step.index in plan.variances):
         same = value.restrict((Keep.SAME,) * len(value.keeps))
         own.variance[step.index] = same.nngp.contiguous()  # a copy: a view would keep all position pairs alive
         if demand is not None and Keep.ALL in demand:

@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "bind.hpp"
 #include "engine.hpp"
 #include "execute.hpp"
+#include "pull_back.hpp"
 
 namespace nb = nanobind;
 
@@ -130,6 +132,37 @@ void self(const ntkit::Tape& tape, Array<const F, 2> numbers, Array<const double
     });
 }
 
+void pull_back(const ntkit::Tape& tape, const std::vector<std::int64_t>& segments, Array<const double, 2> data1, Array<const double, 2> cache1, Array<const double, 2> data2,
+               Array<const double, 2> cache2, Array<const double, 5> products, std::optional<Array<const double, 2>> nngp,
+               std::optional<Array<const double, 2>> ntk, Array<double, 2> to_data, Array<double, 2> to_cache, Array<double, 3> to_products,
+               std::optional<Array<double, 3>> to_gains, int threads) {
+    const std::size_t rows = cache1.shape(0), columns = cache2.shape(0), inputs = tape.data_start.size();
+    const auto size = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+    const bool vectors = tape.batch > 1;
+    for (const auto& cache : {cache1, cache2}) require(cache.shape(1) == size(tape.cache_size), "cached data have the wrong size");
+    for (const auto& data : {data1, data2}) require(data.shape(1) == size(tape.data_size), "data have the wrong size");
+    const std::size_t width = vectors ? size(tape.batch) * ntkit::kLanes<double> : 1;
+    require(data1.shape(0) >= rows && data2.shape(0) >= (columns + width - 1) / width * width, "there are too few rows of data");
+    for (const auto& given : {nngp, ntk}) require(!given || (given->shape(0) == rows && given->shape(1) == columns), "derivatives have the wrong shape");
+    require(to_cache.shape(0) == rows && to_cache.shape(1) == size(tape.cache_size) &&
+                (vectors ? to_products.shape(0) == inputs && to_products.shape(1) == rows && to_products.shape(2) == columns
+                         : to_data.shape(0) == rows && to_data.shape(1) == size(tape.data_size)) &&
+                (!to_gains || (to_gains->shape(0) == rows && to_gains->shape(1) == tape.operations.size() && to_gains->shape(2) == ntkit::kGains)),
+            "a result has the wrong shape");
+    for (const ntkit::Instruction& step : tape.instructions) require(ntkit::has_adjoint(tape, step), "an instruction has no adjoint");
+    require(!segments.empty() && segments.front() >= 0 && std::is_sorted(segments.begin(), segments.end()) &&
+                segments.back() == static_cast<std::int64_t>(tape.instructions.size()),
+            "segments must end in order, the last one with the tape");
+    const ntkit::Products<double> read = read_products<double>(tape, products, rows, columns);
+    run_polled(nb::none(), [&](const ntkit::Poll& poll) {
+        ntkit::pull_back(tape, segments, {data1.data(), cache1.data(), static_cast<std::int64_t>(rows)},
+                         {data2.data(), cache2.data(), static_cast<std::int64_t>(columns)}, read,
+                         {nngp ? nngp->data() : nullptr, ntk ? ntk->data() : nullptr, to_data.data(), to_cache.data(), to_products.data(),
+                          to_gains ? to_gains->data() : nullptr},
+                         threads, poll);
+    });
+}
+
 template <class T>
 void define_cross(nb::module_& m) {
     m.def("cross", &cross<T>, nb::arg("tape"), nb::kw_only(), nb::arg("data1"), nb::arg("cache1"), nb::arg("data2"), nb::arg("cache2"),
@@ -167,6 +200,11 @@ void ntkit::bind_engine(nb::module_& m) {
     define_cross<double>(m);
     define_from<float>(m);
     define_from<double>(m);
+    m.def("has_adjoint", &ntkit::has_adjoint, nb::arg("tape"), nb::arg("step"), "Return whether `pull_back` knows the adjoint of an instruction.");
+    m.def("pull_back", &::pull_back, nb::arg("tape"), nb::kw_only(), nb::arg("segments"), nb::arg("data1"), nb::arg("cache1"), nb::arg("data2"), nb::arg("cache2"),
+          nb::arg("products"), nb::arg("nngp").none(), nb::arg("ntk").none(), nb::arg("to_data"), nb::arg("to_cache"), nb::arg("to_products"),
+          nb::arg("to_gains").none(), nb::arg("threads"),
+          "Compute the derivatives of a weighted sum of kernels by what each row gives to its pairs; no slot may be used twice in a segment of the tape.");
     m.def("roofline", [](bool single, double seconds) {
         const nb::gil_scoped_release release;
         return single ? ntkit::roofline<float>(seconds) : ntkit::roofline<double>(seconds);

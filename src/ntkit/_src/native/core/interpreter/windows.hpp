@@ -44,6 +44,13 @@ public:
             }
     }
 
+    static bool pointwise(const Layer& op) {
+        for (int axis = 0; axis < kAxes; ++axis)
+            if (op.kernel[axis] != 1 || op.stride[axis] != 1 || op.padding[axis] != 0 || op.in_size[axis] != op.out_size[axis])
+                return false;
+        return true;
+    }
+
     static bool three_by_three(const Layer& op) {
         return op.in_size[0] == 1 && op.out_size[0] == 1 && op.kernel[0] == 1 && op.padding[0] == 0 && op.kernel[1] == 3 &&
                op.stride[1] == 1 && op.dilation[1] == 1 && op.kernel[2] == 3 && op.stride[2] == 1 && op.dilation[2] == 1 &&
@@ -106,13 +113,6 @@ private:
     static Row row_of(const Region& to, int i, int j, Plane<T> out) {
         const long row = to.row(i, j);
         return {row + to.low[2], out.row(to, i, j) - row, to.high[2] - to.low[2]};
-    }
-
-    static bool pointwise(const Layer& op) {
-        for (int axis = 0; axis < kAxes; ++axis)
-            if (op.kernel[axis] != 1 || op.stride[axis] != 1 || op.padding[axis] != 0 || op.in_size[axis] != op.out_size[axis])
-                return false;
-        return true;
     }
 
     // Sums over the window along all axes but the last, into the columns [begin, end) that the window along the last axis reads.
