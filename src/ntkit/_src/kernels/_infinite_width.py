@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +20,14 @@ from ntkit._src.common import (
     without_derivatives,
 )
 from ntkit._src.native import NativeEngine, ranges, single_precision, unsupported_reason
-from ntkit._src.program import LogitSamples, Program
+from ntkit._src.program import LogitSamples, Owners, Program
 from ntkit._src.rules import Kernels, gram
-from ntkit._src.trace import GainRule, Init, Tracer
+from ntkit._src.trace import Arguments, GainRule, Init, Tracer
 from ntkit.errors import InputTypeError
 
 from ._estimate import logit_samples
 from ._explain import Explanation
+from ._groups import Group, GroupedGram, Inputs, is_plain
 from ._infinite_width_kernel import Engine, InfiniteWidthKernel, check_differentiable, run_on
 from ._prior_limit import PriorLimit, prior_of, with_prior_input
 
@@ -60,6 +61,8 @@ class InfiniteWidth:
         self._tracer = Tracer(module, gains, check, deterministic, samples)
         self._name = type(module).__name__
         self._engines: dict[Program, NativeEngine] = {}
+        self._packed: dict[Arguments, InfiniteWidth] = {}  # of forwards with several arguments
+        self._owners: dict[tuple[int, ...], Owners] = {}
 
     @property
     def ntk(self) -> InfiniteWidthKernel:
@@ -72,7 +75,7 @@ class InfiniteWidth:
         return InfiniteWidthKernel(self, "nngp")
 
     def both(
-        self, x1: Tensor, x2: Tensor | None = None, engine: Engine = "auto", progress: Progress | None = None
+        self, x1: Inputs, x2: Inputs | None = None, engine: Engine = "auto", progress: Progress | None = None
     ) -> NtkAndNngp:
         """Return both kernels in one pass, each of shape (n1, n2)."""
         kernels = self._compute(x1, x2, engine, progress, ntk=True, nngp=True)
@@ -118,7 +121,7 @@ class InfiniteWidth:
         """
         rule, other = self._tracer.gains, copy.copy(self)
         other._tracer = self._tracer.with_gains(GainRule(w_std, b_std, rule.init, dict(rule.overrides)))
-        other._engines = {}
+        other._engines, other._packed, other._owners = {}, {}, {}
         return other
 
     def with_prior(
@@ -199,8 +202,10 @@ class InfiniteWidth:
         return program
 
     def _compute(
-        self, x1: Tensor, x2: Tensor | None, engine: Engine, progress: Progress | None, *, ntk: bool, nngp: bool
+        self, x1: Any, x2: Any, engine: Engine, progress: Progress | None, *, ntk: bool, nngp: bool
     ) -> Kernels:
+        if not (is_plain(x1) and (x2 is None or is_plain(x2))):
+            return GroupedGram(self, engine, ntk, nngp).gram(x1, x2, progress)
         self._check_batches(x1, x2)
         columns = len(x1 if x2 is None else x2)
         check_gram_memory(
@@ -218,6 +223,23 @@ class InfiniteWidth:
                 check_result(matrix)
         return kernels
 
+    def of_arguments(self, group: Group) -> InfiniteWidth:
+        """Return the limit as a function of the packed rows of a group; of plain inputs it is itself."""
+        arguments = group.arguments
+        if arguments is None:
+            return self
+        if arguments not in self._packed:
+            other = self._packed[arguments] = copy.copy(self)
+            other._tracer = self._tracer.with_arguments(arguments, group.x)
+            other._engines, other._packed, other._owners = {}, {}, {}
+        return self._packed[arguments]
+
+    def owners(self, input_shape: tuple[int, ...]) -> Owners:
+        """Return the paths of the parameters that each node of a program applies."""
+        if input_shape not in self._owners:
+            self._owners[input_shape] = self._tracer.owners(input_shape)
+        return self._owners[input_shape]
+
     def _check_batches(self, x1: Tensor, x2: Tensor | None) -> None:
         integers = [isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64) for x in (x1, x2)]
         if integers[0] and self._tracer.embeddings and (x2 is None or integers[1]):
@@ -231,7 +253,7 @@ class InfiniteWidth:
         return self._engines[program]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_engines": {}}  # tapes live in the core and are planned again
+        return {**self.__dict__, "_engines": {}, "_packed": {}}  # tapes live in the core and are planned again
 
     def __repr__(self) -> str:
         return f"infinite_width({self._name})"

@@ -25,6 +25,7 @@ from ._affine import Conv, Dense, Gains, Normalize, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Join, Product, Sum
 from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table
+from ._pair import Owners, Pair, Unpaired, pair_programs
 from ._positions import (
     AdaptiveAvgPool,
     Arrange,

@@ -81,6 +81,9 @@ class Join(Op):
     axis: int
     sizes: tuple[int, ...]
 
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Join) and (self.axis, len(self.sizes)) == (other.axis, len(other.sizes))
+
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return (keeps,) * len(self.sizes)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from ._program import Source, Values, Weights
+from ._program import Op, Source, Values, Weights
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,9 @@ class Input(Source):
     prefix: int  # index into ``Program.prefixes``
     channel: int  # the dimension of the prefix's output with the C channels; 0 is the batch, the others are positions
     channels: int  # C
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Input) and replace(other, prefix=self.prefix) == self
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Move the channels of the prefix's output, ``inputs[0]``, last."""
@@ -73,6 +76,9 @@ class Lookup(Source):
 
     def label(self) -> str:
         return "embedding"
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Lookup) and replace(other, prefix=self.prefix) == self
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Look up rows of ``weight`` (rows, channels); the padding row is not trained."""

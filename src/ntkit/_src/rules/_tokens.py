@@ -36,9 +36,12 @@ class TableRule(Rule[Table], ops=(Table,)):
 class LookupRule(Rule[Lookup], ops=(Lookup,)):
     """An embedding: K[p, p'] = 1 where both positions hold the same integer; Theta equals K if the table is trained."""
 
+    sizes = True
+
     def covariance(self, step: Step[Lookup], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         op = step.op
-        x1, x2 = (side.data[op.prefix, 0] for side in (ends.first, ends.second))
+        sides = zip(step.ops(ends), (ends.first, ends.second), strict=True)
+        x1, x2 = (side.data[own.prefix, 0] for own, side in sides)
         first, second = ends.spread(x1, x2, keeps)
         equal = first == second
         if op.padding is not None:
@@ -62,8 +65,10 @@ class LookupRule(Rule[Lookup], ops=(Lookup,)):
 class JoinRule(Rule[Join], ops=(Join,)):
     """Independent fields concatenated along positions: K between two of them is m m', zero if one is centred."""
 
+    sizes = True
+
     def covariance(self, step: Step[Join], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        op, parts = step.op, tuple(part.settled() for part in inputs)
+        (op, other), parts = step.ops(ends), tuple(part.settled() for part in inputs)
         means = [ends.means(read, keeps) for read in step.node.inputs]
         pairs = torch.broadcast_shapes(*(part.nngp.shape[: ends.pair_dims] for part in parts))
         zero = parts[0].nngp.new_zeros(())
@@ -71,8 +76,8 @@ class JoinRule(Rule[Join], ops=(Join,)):
 
         def shape(i: int, j: int) -> tuple[int, ...]:
             sizes = list(pairs)
-            for axis, (size, keep) in enumerate(zip(step.node.positions, keeps, strict=True)):
-                own = (op.sizes[i], op.sizes[j]) if axis == op.axis else (size, size)
+            for axis, (size1, size2, keep) in enumerate(zip(*step.positions(ends), keeps, strict=True)):
+                own = (op.sizes[i], other.sizes[j]) if axis == op.axis else (size1, size2)
                 sizes += own[: int(keep)]
             return tuple(sizes)
 

@@ -24,7 +24,7 @@ from ntkit._src.common import (
     strip_ntk,
 )
 from ntkit._src.layers import WrongInput
-from ntkit._src.program import LogitSamples, Program
+from ntkit._src.program import LogitSamples, Owners, Program
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, WrongShape
@@ -41,6 +41,7 @@ from ._example import (
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._nodes import ROOT
+from ._packed import Arguments, packed
 from ._parameters import check_deterministic, lost_by_copies
 from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, NotFinite, replay
@@ -94,6 +95,19 @@ class Tracer:
         other._guard, other._proven = self._guard, self._proven
         other.gains, other._programs = gains, {}
         return other
+
+    def with_arguments(self, arguments: Arguments, rows: Tensor) -> Tracer:
+        """Return the tracer of the same module for packed rows of several arguments, of which some are given."""
+        other = copy.copy(self)  # skips the constructor, which would guess shapes
+        other.module = packed(self.module, arguments, rows)
+        other._programs, other._proven, other._random = {}, {}, None
+        return other
+
+    def owners(self, input_shape: Sequence[int]) -> Owners:
+        """Return the paths of the parameters that each node of a program applies."""
+        with TRACING, restored_random_state(), torch.enable_grad():
+            _, network = self._read(tuple(int(size) for size in input_shape))
+            return network.builder.owners(network.fields[None])
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
         """Return the program for inputs of one shape, without the batch; its output is averaged over positions unless kept.
