@@ -204,8 +204,8 @@ class GroupedGram:
         programs, owners = [], []
         for group in (first, second):
             limit = self.limit.of_arguments(group)
-            programs.append(limit._program(group.x.shape[1:], self.ntk))
             owners.append(limit.owners(tuple(group.x.shape[1:])))
+            programs.append(limit._program(group.x.shape[1:], self.ntk))
         try:
             pair = pair_programs(programs[0], owners[0], programs[1], owners[1])
             check_pair(pair)

@@ -75,7 +75,7 @@ def with_channels(module: nn.Module, shape: Sequence[int]) -> list[tuple[int, ..
 
 def shown_shape(shape: Sequence[int]) -> str:
     """Return the shape of a batch of inputs as messages write it."""
-    return f"(n, {', '.join(map(str, shape))})"
+    return f"(n, {', '.join(map(str, shape))})" if shape else "(n,)"
 
 
 def _convolution(layer: nn.Module) -> tuple[int, int] | None:

@@ -41,7 +41,7 @@ from ._example import (
 from ._gains import GainRule
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._nodes import ROOT
-from ._packed import Arguments, packed
+from ._packed import Arguments, Packed, packed
 from ._parameters import check_deterministic, lost_by_copies
 from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, NotFinite, replay
@@ -106,7 +106,9 @@ class Tracer:
     def owners(self, input_shape: Sequence[int]) -> Owners:
         """Return the paths of the parameters that each node of a program applies."""
         with TRACING, restored_random_state(), torch.enable_grad():
-            _, network = self._read(tuple(int(size) for size in input_shape))
+            shape = tuple(int(size) for size in input_shape)
+            program, network = self._read(shape)
+            self._programs.setdefault((shape, False), program)
             return network.builder.owners(network.fields[None])
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
@@ -261,9 +263,16 @@ class Tracer:
                     f"{shown_shape(shape)} lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
-            f"the module cannot take inputs of shape {shown_shape(shape)}: "
+            f"the module cannot take inputs of shape {self._shown(shape)}: "
             f"{failing_operation(self.module, next(examples(self.module, shape))[0].to(parameter), ROOT)}{raised}"
         ) from raised
+
+    def _shown(self, shape: Sequence[int]) -> str:
+        if not isinstance(self.module, Packed):
+            return shown_shape(shape)
+        given = self.module.arguments
+        parts = zip(given.names, map(shown_shape, given.shapes), strict=True)
+        return ", ".join(part if name is None else f"{name}={part}" for name, part in parts)
 
     def _finish(self, reader: Reader, positions: bool) -> Program:
         layers = reader.builder.layers
