@@ -189,8 +189,8 @@ class GroupedGram:
             self._pairs[key] = self._pair(first, second)
         pair = self._pairs[key]
         sides = (
-            self._moments(number1, first, pair.first),
-            self._moments(number2, second, pair.second),
+            self._moments(number1, first, pair.own[0]),
+            self._moments(number2, second, pair.own[1]),
         )
         return gram_between(pair, sides, self.ntk, self.nngp)
 

@@ -126,6 +126,7 @@ class InfiniteWidthKernel(Kernel):
 
     def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
         """Return the kernel and its standard error, both of shape (n1, n2); the error is zero without sampled attention."""
+        self.limit._check_batches(x1, x2)
         value = self(x1, x2)
         program = self.limit._program(x1.shape[1:], self.which == "ntk")
         return Estimate(value, sampling_error(program, x1, x2, ntk=self.which == "ntk"))

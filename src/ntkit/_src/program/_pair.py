@@ -32,6 +32,7 @@ class Pair:
     first: Program
     second: Program
     keeps: tuple[Keeps | None, ...]  # what is kept of K(x, x'), for each node
+    own: tuple[Program, Program]  # the same nodes as each input alone needs them
 
 
 def pair_programs(first: Program, owners1: Owners, second: Program, owners2: Owners) -> Pair:
@@ -60,6 +61,8 @@ def pair_programs(first: Program, owners1: Owners, second: Program, owners2: Own
     def matched() -> bool:
         one, other = here(0), here(1)
         if one is None or other is None or not one.op.alike(other.op) or len(one.inputs) != len(other.inputs):
+            return False
+        if len(one.positions) != len(other.positions):
             return False
         common = [places[0][i] & places[1][j] for i, j in zip(one.inputs, other.inputs, strict=True)]
         if not all(common) or owners[0].get(at[0], ()) != owners[1].get(at[1], ()):
@@ -101,9 +104,21 @@ def pair_programs(first: Program, owners1: Owners, second: Program, owners2: Own
     one, other = (replace(own, nodes=tuple(made)) for own, made in zip((first, second), nodes, strict=True))
     # Without identities the programs stay themselves, with their plans.
     one, other = (own if len(own.nodes) == len(made.nodes) else made for own, made in ((first, one), (second, other)))
+    own = one, other
+    one, other = _whole(one, other), _whole(other, one)
     keeps = tuple(joined_keeps(a, b) for a, b in zip(one.cross_keeps, other.cross_keeps, strict=True))
     _check_sizes(one, other, keeps)
-    return Pair(one, other, keeps)
+    return Pair(one, other, keeps, own)
+
+
+def _whole(program: Program, other: Program) -> Program:
+    """Let choices of positions, such as that of a class token, read all of them where the other program has others."""
+    nodes = list(program.nodes)
+    for index, node in enumerate(nodes):
+        read = node.inputs[0] if node.inputs else index
+        if isinstance(node.op, Reindex) and nodes[read].positions != other.nodes[read].positions:
+            nodes[index] = replace(node, op=replace(node.op, whole=True))
+    return program if nodes == list(program.nodes) else replace(program, nodes=tuple(nodes))
 
 
 def _check_sizes(first: Program, second: Program, keeps: Sequence[Keeps | None]) -> None:

@@ -105,6 +105,11 @@ class Reindex(PositionMap):
     selects = True
     index: tuple[int, ...]
     name: str = "reindex"
+    whole: bool = False  # whether it reads K[p, p'] of all positions, because x and x' differ in their number
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        here = Keep.ALL if self.whole else keeps[self.axis]
+        return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
 
     def matrix(self, size: int) -> Tensor:
         return (torch.tensor(self.index)[:, None] == torch.arange(size)).to(torch.float64)

@@ -61,16 +61,18 @@ class PositionMapRule(_MoveRule[PositionMap], ops=(AdaptiveAvgPool, AvgPool, Con
         other = matrix if ends.others is None else step.ops(ends)[1].matrix(x.nngp.shape[dims[-1]]).to(x.nngp)
         if len(dims) == 1:  # every row of A reads at most one position, with weight one or zero
             return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True, selects=op.selects)
-        if keeps[op.axis] is Keep.ALL:
-            # Sums over windows drop H: it would be the difference of two of them.
+        # Sums over windows drop H: it would be the difference of two of them.
+        moves = False
+        if keeps[op.axis] is Keep.ALL or op.selects:
             moves = all(bool(((m == 0) | (m == 1)).all() and (m.sum(1) == 1).all()) for m in (matrix, other))
+        if keeps[op.axis] is Keep.ALL:
             return x.map(lambda k: _apply(matrix, _apply(other, k, dims[1]), dims[0]), keeps, moves, op.selects)
 
         def diagonal(k: Tensor) -> Tensor:
             half = _apply(other, k, dims[1]).movedim(dims, (-2, -1))
             return (half.transpose(-2, -1) * matrix).sum(-1).movedim(-1, dims[0])
 
-        return x.map(diagonal, keeps)
+        return x.map(diagonal, keeps, moves, op.selects)
 
     def crop(self, step: Step[PositionMap], window: Window, prefixes: Prefixes) -> Cut:
         op, part = step.op, window[step.op.axis]

@@ -16,15 +16,25 @@ from ._rule import Inputs, Rule, Step
 class TableRule(Rule[Table], ops=(Table,)):
     """Learned vectors: K[p, p'] is the same for every pair of inputs."""
 
+    sizes = True
+
     def covariance(self, step: Step[Table], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         like = ends.first.like
         pairs = (len(like), len(ends.second.like))[: ends.pair_dims]
 
-        def spread(k: Tensor) -> Tensor:
-            return unmerged(k.to(like), step.node.positions, same=False).expand(*pairs, *(-1,) * 2 * len(keeps))
+        positions, others = step.positions(ends)
 
-        ntk = None if step.op.tangent is None else spread(step.op.tangent)
-        return Covariance(spread(step.op.covariance), ntk, (Keep.ALL,) * len(keeps)).restrict(keeps)
+        def spread(k: Tensor) -> Tensor:
+            return unmerged(k.to(like), positions, False, others).expand(*pairs, *(-1,) * 2 * len(keeps))
+
+        nngp, tangent = step.op.covariance, step.op.tangent
+        if ends.others is not None:
+            one, other = (op.entries for op in step.ops(ends))
+            assert one is not None
+            assert other is not None
+            nngp, tangent = one.covariance(other), None if tangent is None else one.tangent(other)
+        ntk = None if tangent is None else spread(tangent)
+        return Covariance(spread(nngp), ntk, (Keep.ALL,) * len(keeps)).restrict(keeps)
 
     def mean(self, step: Step[Table], known: Moments) -> Tensor | None:
         if step.op.mean is None:

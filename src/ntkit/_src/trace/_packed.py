@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -88,16 +89,17 @@ def packed(module: nn.Module, arguments: Arguments, rows: Tensor) -> nn.Module:
         raise UnsupportedLayerError((Problem(ROOT, type(module).__name__, reason, instead),))
     kind = type(module)
 
+    own = vars(module).get("forward")
+
+    @wraps(kind.forward if own is None else own)
     def forward(self: Any, x: Tensor) -> Any:
         args, named = arguments.call(x)
-        own = self.__dict__.get("own_forward")
         return kind.forward(self, *args, **named) if own is None else own(*args, **named)
 
     counts = rows.detach().cpu().to(torch.float64)[:, ~arguments.scaled].sum(1)
     chosen = rows.detach().cpu()[[0, int(counts.argmin())] if counts.numel() else [0]].clone()
     members = {"forward": forward, "arguments": arguments, "rows": chosen}
     other = copy.copy(module)
-    if "forward" in vars(module):
-        other.__dict__["own_forward"] = other.__dict__.pop("forward")
+    other.__dict__.pop("forward", None)
     other.__class__ = type(kind.__name__, (Packed, kind), members)
     return other

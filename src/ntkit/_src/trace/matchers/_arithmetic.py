@@ -330,6 +330,8 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
     dims: list[tuple[int, ...]] = []
     for dim in range(len(x.dims)):
         first, second = x.core(dim), y.core(dim)
+        if _structure(x, dim) == _structure(y, dim):  # axes of length one stay, for programs of inputs of other lengths
+            first, second = x.dims[dim], y.dims[dim]
         sizes = [[field.size(atom) for atom in atoms if atom >= 0] for field, atoms in ((x, first), (y, second))]
         kinds = [[min(atom, 0) for atom in atoms] for atoms in (first, second)]
         if first and second and (kinds[0] != kinds[1] or sizes[0] != sizes[1]):
@@ -348,6 +350,10 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
         builder.arrange(x, [axis for axis, _ in axes], lengths, dims),
         builder.arrange(y, [axis for _, axis in axes], lengths, dims),
     )
+
+
+def _structure(x: Field, dim: int) -> list[tuple[bool, int]]:
+    return [(atom < 0, x.size(atom)) for atom in x.dims[dim]]
 
 
 def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:
