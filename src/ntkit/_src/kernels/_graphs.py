@@ -42,7 +42,9 @@ def graph_arguments(edges: Any, features: Any, name: str) -> tuple[Tensor, Tenso
         check_tensor(f"{part} of {name}", value)
     if edges.is_floating_point() or edges.ndim != 2 or edges.shape[1] != 2:
         hint = " Write edges.T." if edges.ndim == 2 and len(edges) == 2 else ""
-        raise InputError(f"the edges of {name} must be integers of shape (m, 2), from and to. Got {shown(edges)}.{hint}")
+        raise InputError(
+            f"the edges of {name} must be integers of shape (m, 2), from and to. Got {shown(edges)}.{hint}"
+        )
     return _dense(edges.T, features, None, name)
 
 
@@ -90,7 +92,9 @@ def _dense(edges: Tensor, features: Tensor, weights: Tensor | None, name: str) -
     nodes = len(features)
     if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < nodes):
         found = f"{int(edges.min())} to {int(edges.max())}"
-        raise InputError(f"the edges of {name} must name nodes from 0 to {nodes - 1}, as it has features of. Got {found}.")
+        raise InputError(
+            f"the edges of {name} must name nodes from 0 to {nodes - 1}, as it has features of. Got {found}."
+        )
     values = features.new_ones(edges.shape[1]) if weights is None else weights.to(features).flatten()
     begin, end = edges.long()
     return features, features.new_zeros(nodes, nodes).index_put((end, begin), values, accumulate=True)

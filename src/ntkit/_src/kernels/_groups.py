@@ -73,7 +73,9 @@ def groups_of(x: Any, name: str = "x") -> list[Group]:
     for (names, shapes), members in found.items():
         places = torch.tensor([place for place, _ in members])
         stacked = [torch.stack(column) for column in zip(*(tensors for _, tensors in members), strict=True)]
-        arguments = None if names is None else Arguments(names, *(tuple(column) for column in zip(*shapes, strict=True)))
+        arguments = (
+            None if names is None else Arguments(names, *(tuple(column) for column in zip(*shapes, strict=True)))
+        )
         made.append(Group(places, stacked[0] if arguments is None else arguments.pack(stacked), arguments))
     if len({(group.x.dtype, group.x.device) for group in made}) > 1:
         kinds = sorted({str(group.x.dtype) for group in made})

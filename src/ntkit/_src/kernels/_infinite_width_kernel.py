@@ -66,7 +66,9 @@ class InfiniteWidthKernel(Kernel):
     def diag(self, x: Inputs, engine: Engine = "auto") -> Tensor:
         """Return K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
         if not is_plain(x):
-            return grouped_diag(self.limit, x, lambda limit, own: InfiniteWidthKernel(limit, self.which).diag(own, engine))
+            return grouped_diag(
+                self.limit, x, lambda limit, own: InfiniteWidthKernel(limit, self.which).diag(own, engine)
+            )
         assert isinstance(x, Tensor)
         self.limit._check_batches(x, None)
         ntk = self.which == "ntk"

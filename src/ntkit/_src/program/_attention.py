@@ -125,7 +125,9 @@ class Attention(Op):
 class MaskedAttention(Attention):
     """Attention in which each input hides keys of its own, such as padding."""
 
-    prefix: int = 0  # index in ``Program.prefixes`` of what is hidden: one, else zero, (n, 1 or tokens, tokens), queries first
+    prefix: int = (
+        0  # index in ``Program.prefixes`` of what is hidden: one, else zero, (n, 1 or tokens, tokens), queries first
+    )
 
     def alike(self, other: Op) -> bool:
         return isinstance(other, MaskedAttention) and replace(other, prefix=self.prefix) == self

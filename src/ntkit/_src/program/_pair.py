@@ -43,7 +43,10 @@ def pair_programs(first: Program, owners1: Owners, second: Program, owners2: Own
     """
     programs, owners = (first, second), (owners1, owners2)
     nodes: tuple[list[Node], list[Node]] = ([], [])
-    places: tuple[dict[int, set[int]], dict[int, set[int]]] = ({}, {})  # of the pair that hold the value of a program's node
+    places: tuple[dict[int, set[int]], dict[int, set[int]]] = (
+        {},
+        {},
+    )  # of the pair that hold the value of a program's node
     at = [0, 0]
 
     def here(side: int) -> Node | None:
@@ -141,5 +144,7 @@ def _unshared(node: Node, first: tuple[int, ...], second: tuple[int, ...]) -> st
     if isinstance(node.op, Contract) and node.op.name == "mean over positions":
         return f"the module's output keeps its positions, and {sizes} have none in common to average over"
     if isinstance(node.op, Contract):
-        return f"positions become channels, which the layer after it weighs one by one: {sizes} share no parameters there"
+        return (
+            f"positions become channels, which the layer after it weighs one by one: {sizes} share no parameters there"
+        )
     return f"it relates each position to the same one of the other input, and {sizes} have others"

@@ -96,7 +96,9 @@ def _constant_logits(step: Step[Attention], v: Tokens, ends: Ends, same: bool) -
     sizes = v.nngp.shape[-2:]
     hidden = hidden_at(step, ends, (sizes[0], sizes[1]))
     sides = zip(step.ops(ends), (ends.first, ends.second), sizes, hidden, strict=True)
-    first, second = (_weights(op, step.node, side, v.nngp.new_zeros(1, size, size), own) for op, side, size, own in sides)
+    first, second = (
+        _weights(op, step.node, side, v.nngp.new_zeros(1, size, size), own) for op, side, size, own in sides
+    )
 
     def average(k: Tensor) -> Tensor:
         return both_sides(first, k, second, ends.pair_dims, same)
@@ -115,7 +117,8 @@ def _visible(step: Step[Attention], k: Tensor, ends: Ends) -> tuple[Tensor, Tens
     if all(own is None for own in hidden):
         return None
     first, second = (
-        k.new_ones(1, size, size) if own is None else (~own).to(k) for own, size in zip(hidden, k.shape[-2:], strict=True)
+        k.new_ones(1, size, size) if own is None else (~own).to(k)
+        for own, size in zip(hidden, k.shape[-2:], strict=True)
     )
     return (first[:, None], second[None]) if ends.pair_dims == 2 else (first, second)
 

@@ -111,7 +111,9 @@ class GivenPriorRule(_PriorRule[GivenPrior], ops=(GivenPrior,)):
         return Cut(replace(step.op, covariance=step.op.covariance[slices + slices]), ())
 
 
-def _data_covariance(ops: tuple[Input, Input], keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
+def _data_covariance(
+    ops: tuple[Input, Input], keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False
+) -> Covariance:
     """Return the mean over channels of x[p] x'[p'], exact where x and x' nearly agree; H if ``carry``, of r x if ``scaled``."""
     x1, x2 = (side.data[op.prefix, op.channel] for op, side in zip(ops, (ends.first, ends.second), strict=True))
     letters = iter("abcdefghijklmnopqrstuvw")

@@ -110,9 +110,7 @@ def _data_weights(
     ]
     assert op.samples is not None
     for draw in op.samples.draws(sides[0][0].shape[-1], sides[0][1].shape[-1], like):
-        z1, z2 = (
-            own(op.gain * (fq @ draw[:, None] @ fk.mT)) for own, (fq, fk) in zip(softmax, sides, strict=True)
-        )
+        z1, z2 = (own(op.gain * (fq @ draw[:, None] @ fk.mT)) for own, (fq, fk) in zip(softmax, sides, strict=True))
         yield (z1[:, :, None], z2[:, None]) if ends.pair_dims == 2 else (z1, z2)
 
 

@@ -52,9 +52,7 @@ def gram(
         second = _blockwise_moments(program, data2, columns, block)
         for band in ranges(0, n1 if x2 is not None else columns.stop, max(tile1, block - block % tile1)):
             first = second if x2 is None and band == columns else _blockwise_moments(program, data1, band, block)
-            for rows, tile in product(
-                ranges(band.start, band.stop, tile1), ranges(columns.start, columns.stop, tile2)
-            ):
+            for rows, tile in product(ranges(band.start, band.stop, tile1), ranges(columns.start, columns.stop, tile2)):
                 if x2 is None and tile.stop <= rows.start:
                     continue
                 own = first.rows(rows.start - band.start, rows.stop - band.start)

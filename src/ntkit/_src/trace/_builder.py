@@ -290,7 +290,9 @@ class Builder:
 
     def owners(self, field: Field) -> ops.Owners:
         """Return the paths of the parameters that the nodes of the program with a field as its output apply."""
-        output = self.join(field, range(len(field.positions)), "mean over positions" if _output_axes(field) else "flatten")
+        output = self.join(
+            field, range(len(field.positions)), "mean over positions" if _output_axes(field) else "flatten"
+        )
         found: dict[int, tuple[str, ...]] = {}
         for index, number in self._needed(output).items():
             paths: list[str] = []

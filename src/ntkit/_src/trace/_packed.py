@@ -35,7 +35,9 @@ class Arguments:
     @property
     def scaled(self) -> Tensor:
         """Which columns hold numbers that may be scaled, shape (size,): neither integers nor truth values."""
-        flags = [torch.full((math.prod(s),), d.is_floating_point) for s, d in zip(self.shapes, self.dtypes, strict=True)]
+        flags = [
+            torch.full((math.prod(s),), d.is_floating_point) for s, d in zip(self.shapes, self.dtypes, strict=True)
+        ]
         return torch.cat(flags)
 
     def pack(self, tensors: Sequence[Tensor]) -> Tensor:

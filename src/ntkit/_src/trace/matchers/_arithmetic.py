@@ -85,12 +85,16 @@ def masked_fill(builder: Builder, x: Any, mask: Any, value: Any) -> Field:
     return _masked(builder, x, mask, value, _left)
 
 
-@matches(torch.where, "where", family="arithmetic", note="`masked_fill` and `where` with masks of the data, zero elsewhere")
+@matches(
+    torch.where, "where", family="arithmetic", note="`masked_fill` and `where` with masks of the data, zero elsewhere"
+)
 def where(builder: Builder, condition: Any, x: Any, y: Any) -> Field:
     """x m or x (1 - m), zero where the mask m of the data hides it."""
     if isinstance(condition, Field):  # the method, x.where(mask, 0)
         condition, x = x, condition
-    return _masked(builder, x, condition, y, _kept) if isinstance(x, Field) else _masked(builder, y, condition, x, _left)
+    return (
+        _masked(builder, x, condition, y, _kept) if isinstance(x, Field) else _masked(builder, y, condition, x, _left)
+    )
 
 
 def _masked(builder: Builder, x: Any, mask: Any, value: Any, function: Callable[[Tensor], Tensor]) -> Field:

@@ -166,7 +166,9 @@ def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
     return added
 
 
-def masked(builder: Builder, op: Attention, padding: Any, x: Any, function: Callable[[Tensor], Tensor] | None = None) -> Attention:
+def masked(
+    builder: Builder, op: Attention, padding: Any, x: Any, function: Callable[[Tensor], Tensor] | None = None
+) -> Attention:
     """Return attention in which inputs hide keys: where ``padding``, (n, tokens), is true, or what ``function`` makes of it."""
     if padding is None:
         return op

@@ -12,7 +12,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit._src.program import Arrange, Attention, Conv, Dense, Join, Lookup, Merge, PositionMap, Split, Sum, Table, TableEntries
+from ntkit._src.program import (
+    Arrange,
+    Attention,
+    Conv,
+    Dense,
+    Join,
+    Lookup,
+    Merge,
+    PositionMap,
+    Split,
+    Sum,
+    Table,
+    TableEntries,
+)
 
 from .._builder import EMPIRICAL, Builder, Refused
 from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight

@@ -31,7 +31,9 @@ def encoder_layer(
 
     def attend(x: Any) -> Field:
         with _at(builder, inside + "self_attn"):
-            return attend_torch(builder, x, src_mask, src_key_padding_mask, **torch_arguments(layer.self_attn, inside + "self_attn"))
+            return attend_torch(
+                builder, x, src_mask, src_key_padding_mask, **torch_arguments(layer.self_attn, inside + "self_attn")
+            )
 
     def feed_forward(x: Field) -> Field:
         hidden = _activated(builder, layer.activation, _applied(builder, layer.linear1, inside + "linear1", x))
