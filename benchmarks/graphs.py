@@ -2,9 +2,9 @@
 
     python benchmarks/graphs.py --data graphs.npz [--store] [MUTAG PTC_MR]
 
-The file holds ``NAME/edges`` (m, 2), ``NAME/graph`` and ``NAME/node_label`` of each node, and ``NAME/y``. The network adds up each
-node's neighbours and itself, applies two linear layers with ReLU, does so in 1, 2 or 3 blocks, and adds up all nodes (Du et al.
-2019). A support vector machine on its NTK is scored on the ten folds of one stratified split; in each, the number of blocks,
+The file holds ``NAME/edges`` (m, 2), ``NAME/graph`` and ``NAME/node_label`` of each node, and ``NAME/y``. The network adds up
+each node's neighbours and itself, applies two linear layers with ReLU, does so in 1, 2 or 3 blocks, and adds up all nodes (Du et
+al. 2019). A support vector machine on its NTK is scored on the ten folds of one stratified split; in each, the number of blocks,
 whether the kernel is normalised, and C are chosen by a five-fold split of the nine training folds alone.
 """
 

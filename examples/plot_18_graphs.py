@@ -22,7 +22,8 @@ class GraphNetwork(nn.Module):
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(size, width), nn.ReLU()) for size in sizes[:-1])
         self.head = nn.Linear(width, 1)
 
-    def forward(self, h, adjacency):
+    def forward(self, h: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
+        """Return (n, 1) from features (n, nodes, channels) and adjacency matrices (n, nodes, nodes)."""
         loops = adjacency + torch.eye(adjacency.shape[1], dtype=adjacency.dtype)
         for block in self.blocks:
             h = block(loops @ h)

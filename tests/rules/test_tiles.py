@@ -8,7 +8,7 @@ from tests.cases import mlp, normal
 from torch import nn
 
 from ntkit._src.rules import gram
-from ntkit._src.rules._tiles import _count, _stored_bytes, tile_shape, diag, pair_bytes
+from ntkit._src.rules._tiles import _count, _stored_bytes, diag, pair_bytes, tile_shape
 from ntkit._src.trace import GainRule, Tracer
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Inputs = Tensor | Mapping[str, Tensor] | Sequence[Any]
 """A batch: a tensor (n, ...); a tuple or mapping of tensors (n, ...), the forward's arguments; or a list of n inputs.
 
-An input in a list is a tensor without the batch, a mapping of such tensors, or a graph (edges (m, 2), features (nodes, channels)),
-which reaches the forward as two arguments, the features and the adjacency matrix; lists may hold inputs of different sizes.
+An input in a list is a tensor without the batch, a mapping of such tensors, or a graph: edges (m, 2) and features (nodes,
+channels), which reaches the forward as two arguments, the features and the adjacency matrix. Inputs of a list may differ in size.
 Batches and graphs of PyTorch Geometric and DGL, nested tensors too.
 """
 

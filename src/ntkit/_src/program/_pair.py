@@ -126,7 +126,7 @@ def _whole(program: Program, other: Program) -> Program:
 
 def _check_sizes(first: Program, second: Program, keeps: Sequence[Keeps | None]) -> None:
     """Refuse K[p, p] along an axis with different numbers of positions."""
-    for node, other, kept in zip(first.nodes, second.nodes, keeps, strict=True):
+    for node, other, kept in reversed([*zip(first.nodes, second.nodes, keeps, strict=True)]):  # the cause comes last
         if kept is None:
             continue
         needs = [(node, other, kept)]

@@ -35,7 +35,7 @@ class AttentionRule(Rule[Attention], ops=(Attention, MaskedAttention)):
     sizes = True
 
     def covariance(self, step: Step[Attention], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        op, node = step.op, step.node
+        op = step.op
         same = all(keep is Keep.SAME for keep in keeps) and (op.on_data or not op.sampled)
         *logits, v = map(Tokens.of, inputs)
         if op.scaling == "linear":

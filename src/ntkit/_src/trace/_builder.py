@@ -307,7 +307,7 @@ class Builder:
         return found
 
     def _needed(self, output: int) -> dict[int, int]:
-        """Number the nodes that a node is computed from, and itself, in order."""
+        """Return new numbers, in order, for the nodes that a node is computed from and itself."""
         needed, stack = set(), [output]
         while stack:
             index = stack.pop()

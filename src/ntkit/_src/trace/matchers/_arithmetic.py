@@ -50,7 +50,8 @@ def negate(builder: Builder, x: Field) -> Field:
 
 
 @matches(operator.truediv, torch.div, torch.divide, torch.true_divide, operator.itruediv, "div", "div_", "true_divide",
-         family="arithmetic", note="with numbers and frozen scalars; with data, such as masks and the counts of what they leave")  # fmt: skip
+         family="arithmetic",
+         note="with numbers and frozen scalars; with numbers of the data at each position, such as masks and counts")  # fmt: skip
 def divide(builder: Builder, x: Any, y: Any) -> Field:
     """x / c, or x / m with one number of the data for each position."""
     number = tensor_number(y)

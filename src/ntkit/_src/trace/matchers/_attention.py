@@ -34,8 +34,8 @@ from ._registry import matches
 
 Attended = TypeVar("Attended")
 NOTE = (
-    "self-attention with infinitely many heads; softmax at 1/sqrt(d) needs `attention_samples`; constant, causal and padding masks; "
-    "no cross-attention"
+    "self-attention with infinitely many heads; softmax at 1/sqrt(d) needs `attention_samples`; masks, constant, "
+    "causal or of padding in each input; no cross-attention"
 )
 
 NOT_GAUSSIAN = "it comes out of attention with no layer between"
@@ -181,13 +181,16 @@ def masked(
         )
     if not isinstance(padding, Data):
         raise Refused("its padding mask is constant", "give a constant attn_mask, or compute it from the input", x)
-    prefix = builder.prefix(Data(padding.value, Derived(padding.node, function or _as_keys)))
+    flags = function or _as_keys
+    prefix = builder.prefix(Data(flags(padding.value), Derived(padding.node, flags)))
     own = {field.name: getattr(op, field.name) for field in fields(op)}
     return MaskedAttention(**own, prefix=prefix)
 
 
 def _as_keys(padding: Tensor) -> Tensor:
     """Return flags (n, 1, tokens) of hidden keys."""
+    if padding.ndim != 2:
+        raise Refused(f"its padding mask has shape {tuple(padding.shape)}", "give one of shape (n, tokens)")
     return padding[:, None].to(torch.float64)
 
 

@@ -229,7 +229,7 @@ def _as_hidden(mask: Tensor) -> Tensor:
     """Return flags (n, 1 or tokens, tokens) of what a mask (n, 1, 1 or tokens, tokens) hides, of all heads."""
     if mask.ndim != 4 or mask.shape[1] != 1:
         raise Refused(
-            f"its attn_mask, computed from the input, has shape {tuple(mask.shape)}",
+            f"its attn_mask, computed from the data, has shape {tuple(mask.shape)}",
             "give one of shape (n, 1, 1 or tokens, tokens) for all heads, such as mask[:, None, None]",
         )
     return (~mask[:, 0]).to(torch.float64)
