@@ -173,8 +173,8 @@ def _elementwise(
         value, slope = dual(op.phi, square * q.nngp[pick][spread] * kk, variance1, variance2[..., None, :], tangent)
         if visible is not None:
             first, second = visible
-            own, other = (first[..., a, :], second[..., a, :]) if same else (first[..., a, None, :], second)
-            seen = own[..., :, None] * other[..., None, :]
+            left, right = (first[..., a, :], second[..., a, :]) if same else (first[..., a, None, :], second)
+            seen = left[..., :, None] * right[..., None, :]
             value = value * seen
             slope = None if slope is None else slope * seen
         rows.append((value * vv).sum((-2, -1)))

@@ -1,0 +1,42 @@
+"""The words of neural-tangents' ``stax``: layers with its names, arguments and defaults, as modules of this library."""
+
+from ntkit._src.finite._stax import (
+    ABRelu,
+    Abs,
+    AvgPool,
+    Conv,
+    Cos,
+    Dense,
+    Elementwise,
+    Erf,
+    Exp,
+    FanInConcat,
+    FanInProd,
+    FanInSum,
+    FanOut,
+    Flatten,
+    Gaussian,
+    Gelu,
+    GlobalAvgPool,
+    GlobalSumPool,
+    Identity,
+    LayerNorm,
+    LeakyRelu,
+    Monomial,
+    Network,
+    Rbf,
+    RectifiedMonomial,
+    Relu,
+    Sigmoid_like,
+    Sin,
+    SumPool,
+    parallel,
+    repeat,
+    serial,
+)  # fmt: skip
+
+__all__ = [
+    "ABRelu", "Abs", "AvgPool", "Conv", "Cos", "Dense", "Elementwise", "Erf", "Exp", "FanInConcat", "FanInProd", "FanInSum", "FanOut",
+    "Flatten", "Gaussian", "Gelu", "GlobalAvgPool", "GlobalSumPool", "Identity", "LayerNorm", "LeakyRelu", "Monomial", "Network", "Rbf",
+    "RectifiedMonomial", "Relu", "Sigmoid_like", "Sin", "SumPool", "parallel", "repeat", "serial",
+]  # fmt: skip
