@@ -1,5 +1,6 @@
 """Networks in the words of neural-tangents' ``stax``, as modules in the NTK parametrisation."""
 
+# ruff: noqa: N802 - the names of stax
 from __future__ import annotations
 
 import math
@@ -19,6 +20,7 @@ from ._initialize import initialize
 from ._parametrize import parametrize_ntk
 
 Parameters = dict[str, Tensor]
+_STANDARD = '; of modules of torch, ntkit.infinite_width(module, init="standard") gives the standard one'
 
 
 class Layer(nn.Module):
@@ -63,7 +65,7 @@ class ConvLayer(Layer):
         self, out: int, size: Sequence[int], strides: Sequence[int], padding: str, w_std: float, b_std: float | None
     ) -> None:
         super().__init__()
-        kind = {1: nn.LazyConv1d, 2: nn.LazyConv2d, 3: nn.LazyConv3d}[len(size)]
+        kind: Any = {1: nn.LazyConv1d, 2: nn.LazyConv2d, 3: nn.LazyConv3d}[len(size)]
         self.size, self.strides, self.padding = tuple(size), tuple(strides), padding
         self.conv: nn.Module = kind(out, self.size, self.strides, bias=bool(b_std))
         self.gains = {"conv": {"w_std": w_std} | ({"b_std": b_std} if b_std else {})}
