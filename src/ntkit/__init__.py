@@ -35,6 +35,7 @@ _MODULES = [
     "plots",
     "results",
     "solvers",
+    "stax",
     "testing",
 ]
 

@@ -62,6 +62,7 @@ from . import (
     plots,
     results,
     solvers,
+    stax,
     testing,
 )
 
@@ -121,6 +122,7 @@ __all__ = [
     "save_model",
     "solve",
     "solvers",
+    "stax",
     "supported_layers",
     "tabular_pipeline",
     "taylor",

@@ -8,7 +8,7 @@ from tests.cases import mlp, normal
 from torch import nn
 
 from ntkit._src.rules import gram
-from ntkit._src.rules._tiles import _count, _stored_bytes, _tile_shape, diag, pair_bytes
+from ntkit._src.rules._tiles import _count, _stored_bytes, diag, pair_bytes, tile_shape
 from ntkit._src.trace import GainRule, Tracer
 
 
@@ -50,7 +50,7 @@ def test_progress_counts_every_entry_once(symmetric, budget):
     (10, 10, 1000, (10, 10)), (1, 7, 3, (1, 3)),
 ])  # fmt: skip
 def test_tiles_are_square_where_they_can_be(n1, n2, pairs, shape):
-    assert _tile_shape(n1, n2, pairs, symmetric=False) == shape
+    assert tile_shape(n1, n2, pairs, symmetric=False) == shape
 
 
 @pytest.mark.parametrize(("n", "pairs", "side"), [
@@ -58,7 +58,7 @@ def test_tiles_are_square_where_they_can_be(n1, n2, pairs, shape):
 ])  # fmt: skip
 def test_tiles_of_a_symmetric_matrix(n, pairs, side):
     """Squares of equal size; those below the diagonal are left out."""
-    assert _tile_shape(n, n, pairs, symmetric=True) == (side, side)
+    assert tile_shape(n, n, pairs, symmetric=True) == (side, side)
 
 
 def test_count_of_a_tile():

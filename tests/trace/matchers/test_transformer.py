@@ -159,7 +159,7 @@ REFUSED = {
     "no samples": (lambda: Attends(plain), {}, "attention_samples=1024"),
     "one head": (lambda: Attends(plain, heads=1), SAMPLES, "single head"),
     "cross-attention": (lambda: Attends(lambda a, h: a(h, h.flip(1), h)[0]), SAMPLES, "cross-attention"),
-    "padding": (lambda: Masked("key_padding_mask", lambda x: (x > 9).all(-1)), SAMPLES, "key_padding_mask"),
+    "padding by numbers": (lambda: Masked("key_padding_mask", lambda x: x.sum(-1)), SAMPLES, "truth values"),
     "mask of the data": (
         lambda: Masked("attn_mask", lambda x: (x > 9).any(0)[:, :1].expand(4, 4)),
         SAMPLES,

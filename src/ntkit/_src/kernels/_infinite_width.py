@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +20,15 @@ from ntkit._src.common import (
     without_derivatives,
 )
 from ntkit._src.native import NativeEngine, ranges, single_precision, unsupported_reason
-from ntkit._src.program import LogitSamples, Program, Structure
+from ntkit._src.program import LogitSamples, Owners, Program, Structure
 from ntkit._src.rules import Kernels, gram
-from ntkit._src.trace import GainRule, Init, Tracer
-from ntkit.errors import InputTypeError
+from ntkit._src.trace import Arguments, GainRule, Init, Tracer
+from ntkit.errors import InputError, InputTypeError
 
 from ._estimate import logit_samples
 from ._explain import Explanation
 from ._gain_grid import check_grid, kernels_over
+from ._groups import Group, GroupedGram, Inputs, is_plain
 from ._infinite_width_kernel import Engine, InfiniteWidthKernel, check_differentiable, run_on
 from ._prior_limit import PriorLimit, prior_of, with_prior_input
 
@@ -65,6 +66,8 @@ class InfiniteWidth:
         # structures that have a tangent kernel.
         self._planned: dict[Structure, NativeEngine] = {}
         self._differentiable: set[Structure] = set()
+        self._packed: dict[Arguments, InfiniteWidth] = {}  # of forwards with several arguments
+        self._owners: dict[tuple[int, ...], Owners] = {}
 
     @property
     def ntk(self) -> InfiniteWidthKernel:
@@ -78,8 +81,8 @@ class InfiniteWidth:
 
     def both(
         self,
-        x1: Tensor,
-        x2: Tensor | None = None,
+        x1: Inputs,
+        x2: Inputs | None = None,
         engine: Engine = "auto",
         progress: Progress | None = None,
         *,
@@ -129,7 +132,7 @@ class InfiniteWidth:
         """
         rule, other = self._tracer.gains, copy.copy(self)
         other._tracer = self._tracer.with_gains(GainRule(w_std, b_std, rule.init, dict(rule.overrides)))
-        other._planned = self._planned
+        other._planned, other._packed, other._owners = self._planned, {}, {}
         return other
 
     def with_prior(
@@ -214,8 +217,8 @@ class InfiniteWidth:
 
     def _compute(
         self,
-        x1: Tensor,
-        x2: Tensor | None,
+        x1: Any,
+        x2: Any,
         engine: Engine,
         progress: Progress | None,
         *,
@@ -223,6 +226,12 @@ class InfiniteWidth:
         nngp: bool,
         gains: Tensor | None = None,
     ) -> Kernels:
+        if not (is_plain(x1) and (x2 is None or is_plain(x2))):
+            if gains is not None:
+                raise InputError(
+                    "a grid of gains takes inputs of one size in one tensor. Got several. Write limit.with_gains for each."
+                )
+            return GroupedGram(self, engine, ntk, nngp).gram(x1, x2, progress)
         self._check_batches(x1, x2)
         rows, columns = x1.shape[0], (x1 if x2 is None else x2).shape[0]
         dtype = x1.dtype if x1.is_floating_point() else torch.float64
@@ -244,6 +253,23 @@ class InfiniteWidth:
                 check_result(matrix)
         return kernels
 
+    def of_arguments(self, group: Group) -> InfiniteWidth:
+        """Return the limit as a function of the packed rows of a group; of plain inputs it is itself."""
+        arguments = group.arguments
+        if arguments is None:
+            return self
+        if arguments not in self._packed:
+            other = self._packed[arguments] = copy.copy(self)
+            other._tracer = self._tracer.with_arguments(arguments, group.x)
+            other._engines, other._packed, other._owners = {}, {}, {}
+        return self._packed[arguments]
+
+    def owners(self, input_shape: tuple[int, ...]) -> Owners:
+        """Return the paths of the parameters that each node of a program applies."""
+        if input_shape not in self._owners:
+            self._owners[input_shape] = self._tracer.owners(input_shape)
+        return self._owners[input_shape]
+
     def _check_batches(self, x1: Tensor, x2: Tensor | None) -> None:
         integers = [isinstance(x, Tensor) and x.dtype in (torch.int32, torch.int64) for x in (x1, x2)]
         if integers[0] and self._tracer.embeddings and (x2 is None or integers[1]):
@@ -258,7 +284,8 @@ class InfiniteWidth:
         return self._engines[program]
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_engines": {}, "_planned": {}}  # tapes live in the core and are planned again
+        # Tapes live in the core and are planned again.
+        return {**self.__dict__, "_engines": {}, "_planned": {}, "_packed": {}}
 
     def __repr__(self) -> str:
         return f"infinite_width({self._name})"

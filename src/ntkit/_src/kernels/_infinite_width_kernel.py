@@ -15,6 +15,7 @@ from ntkit._src.trace import B_STD, W_STD
 from ntkit.errors import EngineError, Problem, UnsupportedLayerError
 
 from ._estimate import Estimate, sampling_error
+from ._groups import Inputs, grouped_diag, is_plain
 from ._kernel import Kernel
 from ._positions import Positions, output_positions
 
@@ -36,8 +37,8 @@ class InfiniteWidthKernel(Kernel):
 
     def __call__(
         self,
-        x1: Tensor,
-        x2: Tensor | None = None,
+        x1: Inputs,
+        x2: Inputs | None = None,
         engine: Engine = "auto",
         progress: Progress | None = None,
         *,
@@ -48,7 +49,9 @@ class InfiniteWidthKernel(Kernel):
         Parameters
         ----------
         x1, x2
-            Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost.
+            Inputs, shape (n1, ...) and (n2, ...), float32 or float64; ``x2=None`` means ``x2 = x1``, at half the cost. Or a
+            list of inputs whose sizes may differ: tensors without the batch, or graphs (edges, features); a tuple or mapping
+            of tensors (n, ...) if the forward has several arguments; graphs of PyTorch Geometric or DGL; a nested tensor.
         engine
             ``"reference"``: torch, any device, derivatives of any order. ``"native"``: the C++ core, for CPU tensors, with first
             derivatives by inputs and gains in reverse mode (their own derivatives come from the reference engine); raises
@@ -80,8 +83,13 @@ class InfiniteWidthKernel(Kernel):
         assert value is not None
         return value
 
-    def diag(self, x: Tensor, engine: Engine = "auto") -> Tensor:
+    def diag(self, x: Inputs, engine: Engine = "auto") -> Tensor:
         """Return K(x_i, x_i), shape (n,), with an ``engine`` as in a call."""
+        if not is_plain(x):
+            return grouped_diag(
+                self.limit, x, lambda limit, own: InfiniteWidthKernel(limit, self.which).diag(own, engine)
+            )
+        assert isinstance(x, Tensor)
         self.limit._check_batches(x, None)
         ntk = self.which == "ntk"
         program = self.limit._program(x.shape[1:], ntk)
@@ -140,6 +148,7 @@ class InfiniteWidthKernel(Kernel):
 
     def estimate(self, x1: Tensor, x2: Tensor | None = None) -> Estimate:
         """Return the kernel and its standard error, both of shape (n1, n2); the error is zero without sampled attention."""
+        self.limit._check_batches(x1, x2)
         value = self(x1, x2)
         program = self.limit._program(x1.shape[1:], self.which == "ntk")
         return Estimate(value, sampling_error(program, x1, x2, ntk=self.which == "ntk"))

@@ -206,7 +206,10 @@ class PullBack:
                 threads=torch.get_num_threads(),
             )
             if vectors:
-                blocks = (torch.from_numpy(p) @ torch.from_numpy(data[:m]) for p, data in zip(pairs, second.vectors, strict=True))
+                blocks = (
+                    torch.from_numpy(p) @ torch.from_numpy(data[:m])
+                    for p, data in zip(pairs, second.vectors, strict=True)
+                )
                 part["data"] = torch.cat(list(blocks), 1).numpy()
             if not with_gains:
                 del part["gains"]

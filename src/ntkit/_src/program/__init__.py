@@ -22,9 +22,10 @@ from ._activation import (
     any_function,
 )
 from ._affine import Conv, Dense, Gains, Normalize, pad
-from ._attention import Attention, LogitSamples
+from ._attention import Attention, LogitSamples, MaskedAttention
 from ._combine import Concat, Constant, Join, Product, Sum
-from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table
+from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table, TableEntries
+from ._pair import Owners, Pair, Unpaired, pair_programs
 from ._positions import (
     AdaptiveAvgPool,
     Arrange,

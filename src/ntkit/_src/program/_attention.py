@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -99,9 +99,12 @@ class Attention(Op):
         """Return which keys are hidden from which queries, shape (tokens, tokens); None if no key is hidden."""
         return None if self.mask is None else torch.isneginf(self.mask)
 
-    def weights(self, logits: Tensor) -> Tensor:
-        """Apply the mechanism to logits (..., tokens, tokens), queries first."""
+    def weights(self, logits: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Apply the mechanism to logits (..., tokens, tokens), queries first; ``hidden`` says what the inputs hide besides."""
         mask = None if self.mask is None else self.mask.to(logits)
+        if hidden is not None:
+            own = torch.zeros_like(hidden, dtype=logits.dtype).masked_fill(hidden, -math.inf)
+            mask = own if mask is None else own + mask
         if self.phi is None:
             return torch.softmax(logits if mask is None else logits + mask, -1)
         weights = self.phi(logits)
@@ -110,8 +113,21 @@ class Attention(Op):
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Average values of shape (n, *tokens, heads width) in every head."""
         tokens = inputs[0].shape[1:-1]
-        q, k, v = (x.flatten(1, -2).unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in inputs)
+        q, k, v = (x.flatten(1, -2).unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in inputs[:3])
+        hidden = inputs[3][:, None] > 0 if len(inputs) > 3 else None
         width = q.shape[-1]
         logits = q @ k.transpose(-2, -1) * (self.gain / (width if self.scaling == "linear" else math.sqrt(width)))
-        value: Tensor = (self.weights(logits) @ v).transpose(1, 2).flatten(2).unflatten(1, tokens)
+        value: Tensor = (self.weights(logits, hidden) @ v).transpose(1, 2).flatten(2).unflatten(1, tokens)
         return value
+
+
+@dataclass(frozen=True)
+class MaskedAttention(Attention):
+    """Attention in which each input hides keys of its own, such as padding."""
+
+    prefix: int = (
+        0  # index in ``Program.prefixes`` of what is hidden: one, else zero, (n, 1 or tokens, tokens), queries first
+    )
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, MaskedAttention) and replace(other, prefix=self.prefix) == self

@@ -23,6 +23,9 @@ class Sum(Op):
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return (keeps,) * len(self.coefficients)
 
+    def alike(self, other: Op) -> bool:
+        return self == other and isinstance(other, Sum) and self.cross is None and other.cross is None
+
     def reads_means(self, uncentred: int) -> bool:
         return uncentred > 1
 
@@ -80,6 +83,9 @@ class Join(Op):
 
     axis: int
     sizes: tuple[int, ...]
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Join) and (self.axis, len(self.sizes)) == (other.axis, len(other.sizes))
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         return (keeps,) * len(self.sizes)

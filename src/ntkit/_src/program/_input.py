@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from ._program import Source, Values, Weights
+from ._program import Op, Source, Values, Weights
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,9 @@ class Input(Source):
     prefix: int  # index into ``Program.prefixes``
     channel: int  # the dimension of the prefix's output with the C channels; 0 is the batch, the others are positions
     channels: int  # C
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Input) and replace(other, prefix=self.prefix) == self
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Move the channels of the prefix's output, ``inputs[0]``, last."""
@@ -47,6 +50,26 @@ class GivenPrior(Prior):
 
 
 @dataclass(frozen=True)
+class TableEntries:
+    """What a table consists of, for its covariance with a table for inputs of another size."""
+
+    values: Tensor | None  # (P, C), float64; None: drawn from N(0, 1)
+    slopes: Tensor  # (P, m), derivatives of one channel with respect to entries of the parameters
+    places: Tensor  # (m,), the numbers of these entries
+
+    def covariance(self, other: TableEntries) -> Tensor:
+        """Return the covariance of two tables, shape (P, P')."""
+        if self.values is None or other.values is None:
+            return self.tangent(other)
+        return self.values @ other.values.T / self.values.shape[1]
+
+    def tangent(self, other: TableEntries) -> Tensor:
+        """Return the inner products of their derivatives, shape (P, P')."""
+        same = (self.places[:, None] == other.places).to(self.slopes)
+        return self.slopes @ same @ other.slopes.T
+
+
+@dataclass(frozen=True)
 class Table(Source):
     """A vector at every position, the same for all inputs: a class token, a table of positions. P counts all positions."""
 
@@ -54,6 +77,13 @@ class Table(Source):
     mean: Tensor | None = field(default=None, compare=False)  # of its channels, shape (P,); None: zero
     # Inner products of its derivatives with respect to its own parameters, shape (P, P); None if none is trained.
     tangent: Tensor | None = field(default=None, compare=False)
+    entries: TableEntries | None = field(default=None, compare=False)  # None: for inputs of one size alone
+
+    def alike(self, other: Op) -> bool:
+        if not isinstance(other, Table) or self.entries is None or other.entries is None:
+            return False
+        kinds = [(table.mean is None, table.tangent is None) for table in (self, other)]
+        return kinds[0] == kinds[1] and (self.entries.values is None) == (other.entries.values is None)
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Return the vectors, ``weight`` (*positions, channels), for one input; they broadcast to all."""
@@ -73,6 +103,9 @@ class Lookup(Source):
 
     def label(self) -> str:
         return "embedding"
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Lookup) and replace(other, prefix=self.prefix) == self
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Look up rows of ``weight`` (rows, channels); the padding row is not trained."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +45,9 @@ class PositionMap(Op):
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         here = keeps[self.axis] if self.selects else Keep.ALL
         return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, PositionMap) and (self.axis, self.selects) == (other.axis, other.selects)
 
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         dim = self.axis + 1
@@ -102,6 +105,11 @@ class Reindex(PositionMap):
     selects = True
     index: tuple[int, ...]
     name: str = "reindex"
+    whole: bool = False  # whether it reads K[p, p'] of all positions, because x and x' differ in their number
+
+    def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
+        here = Keep.ALL if self.whole else keeps[self.axis]
+        return ((*keeps[: self.axis], here, *keeps[self.axis + 1 :]),)
 
     def matrix(self, size: int) -> Tensor:
         return (torch.tensor(self.index)[:, None] == torch.arange(size)).to(torch.float64)
@@ -147,6 +155,9 @@ class DataMap(Op):
     def label(self) -> str:
         return "matrix of each input"
 
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, DataMap) and replace(other, prefix=self.prefix, size=self.size) == self
+
     def finite(self, inputs: Values, weights: Weights) -> Tensor:
         """Apply the matrices ``inputs[1]`` to ``inputs[0]``."""
         x, matrices = inputs
@@ -162,6 +173,9 @@ class Split(Op):
     selects = True
     axis: int
     sizes: tuple[int, ...]
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Split) and (self.axis, len(self.sizes)) == (other.axis, len(other.sizes))
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         stop = self.axis + len(self.sizes)
@@ -180,6 +194,9 @@ class Arrange(Op):
     axes: tuple[int | None, ...]  # for each axis of the output that of the input, None for a new one
     sizes: tuple[int, ...]  # lengths of the output's axes
     rank: int  # number of axes of the input
+
+    def alike(self, other: Op) -> bool:
+        return isinstance(other, Arrange) and (self.axes, self.rank) == (other.axes, other.rank)
 
     def needs(self, keeps: Keeps) -> tuple[Keeps | None, ...]:
         kept = [Keep.SAME] * self.rank

@@ -59,6 +59,10 @@ class Op:
         """Return the value in a finite network, shape (n, *positions, channels), from those of the inputs."""
         raise NotImplementedError
 
+    def alike(self, other: Op) -> bool:
+        """Return whether ``other`` is this operation in the program of inputs of another size."""
+        return self == other
+
     def label(self) -> str:
         """Name the operation in tables."""
         return type(self).__name__.lower()
@@ -141,13 +145,13 @@ class Program:
             needed = node.op.needs_own(tuple(len(self.nodes[read].positions) for read in node.inputs))
             for read, keeps in zip(node.inputs, needed, strict=True):
                 if keeps is not None:
-                    demands[read] = _join(demands.get(read), keeps) or keeps
+                    demands[read] = joined_keeps(demands.get(read), keeps) or keeps
         return demands
 
     @cached_property
     def diag_keeps(self) -> tuple[Keeps | None, ...]:
         """What is kept of K(x, x) of one input if the output's own variance is requested too."""
-        return tuple(_join(a, b) for a, b in zip(self.self_keeps, self.cross_keeps, strict=True))
+        return tuple(joined_keeps(a, b) for a, b in zip(self.self_keeps, self.cross_keeps, strict=True))
 
     @cached_property
     def full_keeps(self) -> tuple[Keeps | None, ...]:
@@ -163,7 +167,7 @@ class Program:
                 continue
             node = self.nodes[index]
             for read, needed in zip(node.inputs, node.op.needs(kept), strict=True):
-                keeps[read] = _join(keeps[read], needed)
+                keeps[read] = joined_keeps(keeps[read], needed)
         return tuple(keeps)
 
     @cached_property
@@ -181,7 +185,8 @@ def entries(positions: tuple[int, ...], keeps: Keeps | None) -> int:
     return math.prod(size**keep for size, keep in zip(positions, keeps, strict=True))
 
 
-def _join(first: Keeps | None, second: Keeps | None) -> Keeps | None:
+def joined_keeps(first: Keeps | None, second: Keeps | None) -> Keeps | None:
+    """Return what must be kept for two readers."""
     if first is None or second is None:
         return first if second is None else second
     return tuple(max(a, b) for a, b in zip(first, second, strict=True))

@@ -21,6 +21,7 @@ class PointwiseRule(Rule[Pointwise], ops=(Pointwise,)):
 
     local = True
     reads_h = True
+    sizes = True
     temporaries = 12
 
     def covariance(self, step: Step[Pointwise], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:

@@ -26,6 +26,7 @@ class _LayerRule(Rule[LayerT]):
     """What linear and convolutional layers have in common; their channels are centred."""
 
     keeps_h = True
+    sizes = True
 
     def scales(self, op: LayerT, inputs: bool) -> bool:
         return inputs and not isinstance(op.gains.b_std, Tensor) and op.gains.b_std == 0
@@ -129,7 +130,7 @@ def _window_mean(op: Conv, x: Covariance, k: Tensor, padded: bool = False) -> Te
     # The window is a product of intervals, so the mean is taken one axis at a time.
     for index, axis in enumerate(op.axes):
         dims = x.dims(axis)
-        out = op.output_size(index, x.nngp.shape[dims[0]])
+        outs = [op.output_size(index, x.nngp.shape[dim]) for dim in dims]
         kernel, stride, dilation = op.kernel[index], op.stride[index], op.dilation[index]
         if not padded:
             for dim in dims:
@@ -137,7 +138,7 @@ def _window_mean(op: Conv, x: Covariance, k: Tensor, padded: bool = False) -> Te
         total: Tensor | None = None
         for e in range(kernel):
             part = k
-            for dim in dims:
+            for dim, out in zip(dims, outs, strict=True):
                 start = e * dilation
                 part = part[(slice(None),) * dim + (slice(start, start + (out - 1) * stride + 1, stride),)]
             total = part if total is None else total + part

@@ -22,13 +22,13 @@ def merged(k: Tensor, keeps: Keeps) -> Tensor:
     return k.flatten(start + rank).flatten(start, start + rank - 1)
 
 
-def unmerged(k: Tensor, positions: tuple[int, ...], same: bool) -> Tensor:
-    """Undo :func:`merged`."""
+def unmerged(k: Tensor, positions: tuple[int, ...], same: bool, others: tuple[int, ...] | None = None) -> Tensor:
+    """Undo :func:`merged`; ``others`` are the positions of x' if it has others than x."""
     if same:
         split: Tensor = k.unflatten(-1, positions)
         return split
     rank, start = len(positions), k.ndim - 2
-    k = k.unflatten(-1, positions).unflatten(start, positions)
+    k = k.unflatten(-1, others or positions).unflatten(start, positions)
     order = [start + side * rank + axis for axis in range(rank) for side in (0, 1)]
     return k.permute(*range(start), *order)
 

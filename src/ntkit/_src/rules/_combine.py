@@ -21,6 +21,7 @@ class SumRule(Rule[Sum], ops=(Sum,)):
     """A sum of independent fields: K' = sum c_i^2 K_i + sum over i != j of c_i c_j m_i m_j', Theta' = sum c_i^2 Theta_i."""
 
     local = True  # a cross term comes with a table, which is computed whole
+    sizes = True
 
     def covariance(self, step: Step[Sum], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         op, terms = step.op, inputs
@@ -62,6 +63,7 @@ class ProductRule(Rule[Product], ops=(Product,)):
     """A product of independent fields: K' = K1 K2, Theta' = Theta1 K2 + K1 Theta2."""
 
     local = True
+    sizes = True
 
     def covariance(self, step: Step[Product], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         first, second = (x.settled() for x in inputs)
@@ -91,6 +93,7 @@ class ConcatRule(Rule[Concat], ops=(Concat,)):
 
     keeps_h = True
     local = True
+    sizes = True
 
     def covariance(self, step: Step[Concat], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         blocks = tuple(block.settled() for block in inputs)
@@ -109,6 +112,7 @@ class ConstantRule(Rule[Constant], ops=(Constant,)):
 
     keeps_h = True
     local = True
+    sizes = True
 
     def covariance(self, step: Step[Constant], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         k = ends.first.like.new_full((1,) * (ends.pair_dims + sum(keeps)), step.op.value**2)

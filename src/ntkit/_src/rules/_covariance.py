@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Keep, Keeps
+from ntkit._src.program import Keep, Keeps, Node
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,11 @@ class Ends:
     first: Moments
     second: Moments
     pair_dims: int
+    others: tuple[Node, ...] | None = None  # the nodes for x' if it has another size than x; rules get those for x
+
+    def nodes(self, index: int, node: Node) -> tuple[Node, Node]:
+        """Return a node for x and for x', which differ in what depends on the inputs' sizes."""
+        return node, node if self.others is None else self.others[index]
 
     def spread(self, values1: Tensor, values2: Tensor, keeps: Keeps) -> tuple[Tensor, Tensor]:
         """Reshape per-input values (n, *positions) so that they broadcast against a covariance that keeps ``keeps``."""

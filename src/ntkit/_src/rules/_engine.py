@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Keep, Keeps, Program
+from ntkit._src.program import Keep, Keeps, Pair, Program
 from ntkit.errors import Problem, UnsupportedLayerError
 
 from ._covariance import Covariance, Ends, Moments
@@ -63,10 +63,17 @@ def self_covariance(program: Program, data: Moments, ntk: bool) -> Covariance:
 
 
 def covariance(
-    program: Program, first: Moments, second: Moments, ntk: bool, keeps: tuple[Keeps | None, ...] | None = None
+    program: Program | Pair, first: Moments, second: Moments, ntk: bool, keeps: tuple[Keeps | None, ...] | None = None
 ) -> Covariance:
-    """Compute K(x, x') and Theta(x, x') between two batches whose moments are known, shape (n1, n2)."""
-    result = _run(program, keeps or program.cross_keeps, Ends(first, second, pair_dims=2), ntk)
+    """Compute K(x, x') and Theta(x, x') between two batches whose moments are known, shape (n1, n2).
+
+    A pair of programs computes it between inputs of two sizes.
+    """
+    if isinstance(program, Pair):
+        ends = Ends(first, second, pair_dims=2, others=program.second.nodes)
+        result = _run(program.first, keeps or program.keeps, ends, ntk)
+    else:
+        result = _run(program, keeps or program.cross_keeps, Ends(first, second, pair_dims=2), ntk)
     assert result is not None
     return result
 

@@ -29,9 +29,10 @@ class InputRule(Rule[Input], ops=(Input,)):
     """The data, after the deterministic part of the network before the first random layer."""
 
     keeps_h = True
+    sizes = True
 
     def covariance(self, step: Step[Input], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        return _data_covariance(step.op, keeps, ends, step.carries_h, step.scales)
+        return _data_covariance(step.ops(ends), keeps, ends, step.carries_h, step.scales)
 
     def mean(self, step: Step[Input], known: Moments) -> Tensor:
         return known.data[step.op.prefix, step.op.channel].mean(-1)
@@ -110,10 +111,11 @@ class GivenPriorRule(_PriorRule[GivenPrior], ops=(GivenPrior,)):
         return Cut(replace(step.op, covariance=step.op.covariance[slices + slices]), ())
 
 
-def _data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
+def _data_covariance(
+    ops: tuple[Input, Input], keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False
+) -> Covariance:
     """Return the mean over channels of x[p] x'[p'], exact where x and x' nearly agree; H if ``carry``, of r x if ``scaled``."""
-    key = (op.prefix, op.channel)
-    x1, x2 = ends.first.data[key], ends.second.data[key]
+    x1, x2 = (side.data[op.prefix, op.channel] for op, side in zip(ops, (ends.first, ends.second), strict=True))
     letters = iter("abcdefghijklmnopqrstuvw")
     pair = [next(letters)] * 2 if ends.pair_dims == 1 else [next(letters), next(letters)]
     axes = [[next(letters)] * 2 if keep is Keep.SAME else [next(letters), next(letters)] for keep in keeps]
@@ -144,6 +146,8 @@ def _data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, sc
 
 def _ratio(x1: Tensor, x2: Tensor) -> Tensor | None:
     """Return |x'| / |x| for inputs that are nearly parallel as a whole, one for others, shape (n1, n2); None if all are one."""
+    if x1.shape[1:] != x2.shape[1:]:
+        return None
     x1, x2 = x1.detach().flatten(1), x2.detach().flatten(1)
     s1, s2 = x1.norm(dim=1)[:, None], x2.norm(dim=1)
     r = s2 / torch.where(s1 > 0, s1, 1.0)

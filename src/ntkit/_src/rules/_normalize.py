@@ -23,6 +23,7 @@ class NormalizeRule(Rule[Normalize], ops=(Normalize,)):
 
     keeps_h = True
     reads_ratio = True
+    sizes = True
 
     def covariance(self, step: Step[Normalize], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         (x,), op = inputs, step.op

@@ -35,6 +35,8 @@ from ._sketch import Draws, Features
 class _MoveRule(Rule[OpT]):
     """An operation that does the same to every channel: its finite form applies to means and to random features as well."""
 
+    sizes = True
+
     def mean(self, step: Step[OpT], known: Moments) -> Tensor | None:
         own = known.mean.get(step.node.inputs[0])
         return None if own is None else self._moved(step.op, own[..., None], known)[..., 0]
@@ -56,18 +58,21 @@ class PositionMapRule(_MoveRule[PositionMap], ops=(AdaptiveAvgPool, AvgPool, Con
         (x,), op = inputs, step.op
         dims = x.dims(op.axis)
         matrix = op.matrix(x.nngp.shape[dims[0]]).to(x.nngp)
+        other = matrix if ends.others is None else step.ops(ends)[1].matrix(x.nngp.shape[dims[-1]]).to(x.nngp)
         if len(dims) == 1:  # every row of A reads at most one position, with weight one or zero
             return x.map(lambda k: _apply(matrix, k, dims[0]), keeps, moves=True, selects=op.selects)
+        # Sums over windows drop H: it would be the difference of two of them.
+        moves = False
+        if keeps[op.axis] is Keep.ALL or op.selects:
+            moves = all(bool(((m == 0) | (m == 1)).all() and (m.sum(1) == 1).all()) for m in (matrix, other))
         if keeps[op.axis] is Keep.ALL:
-            # Sums over windows drop H: it would be the difference of two of them.
-            moves = bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all())
-            return x.map(lambda k: _apply(matrix, _apply(matrix, k, dims[1]), dims[0]), keeps, moves, op.selects)
+            return x.map(lambda k: _apply(matrix, _apply(other, k, dims[1]), dims[0]), keeps, moves, op.selects)
 
         def diagonal(k: Tensor) -> Tensor:
-            half = _apply(matrix, k, dims[1]).movedim(dims, (-2, -1))
+            half = _apply(other, k, dims[1]).movedim(dims, (-2, -1))
             return (half.transpose(-2, -1) * matrix).sum(-1).movedim(-1, dims[0])
 
-        return x.map(diagonal, keeps)
+        return x.map(diagonal, keeps, moves, op.selects)
 
     def crop(self, step: Step[PositionMap], window: Window, prefixes: Prefixes) -> Cut:
         op, part = step.op, window[step.op.axis]
@@ -95,7 +100,8 @@ class DataMapRule(_MoveRule[DataMap], ops=(DataMap,)):
     def covariance(self, step: Step[DataMap], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         (x,), op = inputs, step.op
         first, second = x.dims(op.axis)
-        matrices = [side.data[op.prefix, 0] for side in (ends.first, ends.second)]
+        sides = zip(step.ops(ends), (ends.first, ends.second), strict=True)
+        matrices = [side.data[own.prefix, 0] for own, side in sides]
         left, right = (a.mT if op.transposed else a for a in matrices)
         same = keeps[op.axis] is Keep.SAME
 
@@ -119,7 +125,7 @@ class ArrangeRule(_MoveRule[Arrange], ops=(Arrange,)):
     keeps_h = True
 
     def covariance(self, step: Step[Arrange], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        (x,), op = inputs, step.op
+        (x,), (op, other) = inputs, step.ops(ends)
 
         def rearrange(k: Tensor) -> Tensor:
             used = [dim for axis in op.axes if axis is not None for dim in x.dims(axis)]
@@ -127,10 +133,10 @@ class ArrangeRule(_MoveRule[Arrange], ops=(Arrange,)):
             k = k.permute(*range(x.pair_dims), *used, *dropped)
             k = k.flatten(k.ndim - len(dropped) - 1) if dropped else k
             shape = list(k.shape[: x.pair_dims])
-            for axis, size, keep in zip(op.axes, op.sizes, keeps, strict=True):
+            for axis, *both, keep in zip(op.axes, op.sizes, other.sizes, keeps, strict=True):
                 if axis is None:
                     k = k[(slice(None),) * len(shape) + (None,) * int(keep)]
-                shape += [size] * int(keep)
+                shape += both[: int(keep)]
             return k.expand(shape)
 
         return x.map(rearrange, keeps, moves=True, selects=True)
@@ -147,13 +153,13 @@ class SplitRule(_MoveRule[Split], ops=(Split,)):
     keeps_h = True
 
     def covariance(self, step: Step[Split], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        (x,), op = inputs, step.op
+        (x,), (op, other) = inputs, step.ops(ends)
         kept = x.keeps[op.axis]
 
         def unfold(k: Tensor) -> Tensor:
             dims = x.dims(op.axis)
-            for dim in reversed(dims):
-                k = k.unflatten(dim, op.sizes)
+            for dim, sizes in reversed([*zip(dims, (op.sizes, other.sizes), strict=False)]):
+                k = k.unflatten(dim, sizes)
             if kept is Keep.ALL:  # (a, b, a', b') to (a, a', b, b')
                 start, count = dims[0], len(op.sizes)
                 order = [start + side * count + index for index in range(count) for side in (0, 1)]
@@ -186,6 +192,7 @@ class ContractRule(Rule[Contract], ops=(Contract,)):
     """Axes that became channels: the mean of K[p, p] over them."""
 
     keeps_h = True
+    sizes = True
 
     def covariance(self, step: Step[Contract], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         dims = [inputs[0].dims(axis)[0] for axis in step.op.axes]

@@ -37,6 +37,16 @@ class Step(Generic[OpT]):
     scales: bool = False  # whether r times the data give r times its values, so that H may be of r x and x'
     frees: tuple[int, ...] = ()  # the nodes that no later step reads
 
+    def ops(self, ends: Ends) -> tuple[OpT, OpT]:
+        """Return the operation for x and for x'."""
+        one, other = ends.nodes(self.index, self.node)
+        return one.op, other.op  # type: ignore[return-value]
+
+    def positions(self, ends: Ends) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the lengths of the position axes of its value for x and for x'."""
+        one, other = ends.nodes(self.index, self.node)
+        return one.positions, other.positions
+
     def reads(self, keeps: Keeps | None) -> tuple[tuple[int, Keeps], ...]:
         """Return the nodes that it reads, and what it needs of them, if ``keeps`` is kept of its own covariance."""
         needs = () if keeps is None else zip(self.node.inputs, self.op.needs(keeps), strict=True)
@@ -62,6 +72,7 @@ class Rule(Generic[OpT]):
     reads_ratio: ClassVar[bool] = False  # whether it takes the H of r x and x' although its values do not scale so
     keeps_h: ClassVar[bool] = False  # whether it computes the H of its output if its inputs have theirs
     local: ClassVar[bool] = False  # whether a position of the output reads only the same position of each input
+    sizes: ClassVar[bool] = False  # whether x and x' may have different numbers of positions
     temporaries: ClassVar[int] = 3  # tensors of the size of its largest input or output that it allocates
 
     def __init_subclass__(cls, ops: tuple[type[Op], ...] = ()) -> None:

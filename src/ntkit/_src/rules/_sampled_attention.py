@@ -12,36 +12,50 @@ semidefinite by construction. Otherwise F is a Cholesky factor for each pair, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ntkit._src.program import Attention, Dense, Input, Node
+from ntkit._src.program import Attention, Dense, Input, Node, Op
 
 from ._axes import Tokens, own_tokens
 from ._covariance import Ends, Moments
 from ._rule import Step
 
+Softmax = Callable[[Tensor], Tensor]
 _RANK = 1e-12  # fraction of a token's variance below which the remainder is rounding
 
 
 def sampled_attention(
-    step: Step[Attention], q: Tokens, k: Tokens, v: Tokens, ends: Ends, same: bool
+    step: Step[Attention], q: Tokens, k: Tokens, v: Tokens, ends: Ends, same: bool, hidden: Sequence[Tensor | None]
 ) -> tuple[Tensor, Tensor | None]:
-    """Average over the samples of the operation; return K and Theta of the tokens, or their diagonals if ``same``."""
-    op = step.op
+    """Average over the samples of the operation; return K and Theta of the tokens, or their diagonals if ``same``.
+
+    ``hidden`` says which keys are hidden from which queries of x and of x', shape (n or 1, P, P), None: none.
+    """
+    op, ops = step.op, step.ops(ends)
+
+    def softmax(side: int, spread: bool) -> Softmax:
+        """Return the weights of x or of x' as a function of logits, of pairs if ``spread``."""
+        own = hidden[side]
+        if own is not None and spread:
+            own = own[None] if side else own[:, None]
+        return partial(ops[side].weights, hidden=own)
+
     if op.on_data:
-        return _mean(op, _data_weights(step, ends, q.nngp), q, k, v, same)
+        return _mean(op, _data_weights(step, ends, q.nngp, (softmax(0, False), softmax(1, False))), q, k, v, same)
     if ends.pair_dims == 1:
-        return _mean(op, ((z, z) for z in _own_weights(op, step.node, ends.first)), q, k, v, same)
+        own_weights = _own_weights(op, step.node, ends.first, softmax(0, False))
+        return _mean(op, ((z, z) for z in own_weights), q, k, v, same)
     owns = [[own_tokens(side, read) for read in step.node.inputs[:2]] for side in (ends.first, ends.second)]
     first, second = [o[:, None] for o in owns[0]], [o[None] for o in owns[1]]
+    one, other = softmax(0, True), softmax(1, True)
     # The factor of a pair depends on which input comes first; averaging both orders makes K(x, x') = K(x', x)^T.
-    there = _mean(op, _joint_weights(op, first, [q.nngp, k.nngp], second), q, k, v, same)
+    there = _mean(op, _joint_weights(op, first, [q.nngp, k.nngp], second, one, other), q, k, v, same)
     tq, tk, tv = (part.transposed for part in (q, k, v))
-    back = _mean(op, _joint_weights(op, second, [tq.nngp, tk.nngp], first), tq, tk, tv, same)
+    back = _mean(op, _joint_weights(op, second, [tq.nngp, tk.nngp], first, other, one), tq, tk, tv, same)
     ntk = None if there[1] is None or back[1] is None else (there[1] + back[1].mT) / 2
     return (there[0] + back[0].mT) / 2, ntk
 
@@ -83,18 +97,25 @@ def _jacobian(z1: Tensor, m: Tensor, v: Tensor, z2: Tensor, same: bool) -> Tenso
     return _bilinear(z1, m * v, z2, same) + _bilinear(z1, m, z2, same) * _bilinear(z1, v, z2, same) - cross
 
 
-def _data_weights(step: Step[Attention], ends: Ends, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _data_weights(
+    step: Step[Attention], ends: Ends, like: Tensor, softmax: tuple[Softmax, Softmax]
+) -> Iterator[tuple[Tensor, Tensor]]:
     op = step.op
-    sides = [[_features(source, side) for source in step.sources[:2]] for side in (ends.first, ends.second)]
+    inputs = [ends.nodes(source.sources[0].index, source.sources[0].node) for source in step.sources[:2]]
+    given = (ends.first, ends.second)
+    layers = [source.op for source in step.sources[:2]]
+    sides = [
+        [_features(layer, both[i].op, side) for layer, both in zip(layers, inputs, strict=True)]
+        for i, side in enumerate(given)
+    ]
     assert op.samples is not None
     for draw in op.samples.draws(sides[0][0].shape[-1], sides[0][1].shape[-1], like):
-        z1, z2 = (op.weights(op.gain * (fq @ draw[:, None] @ fk.mT)) for fq, fk in sides)
+        z1, z2 = (own(op.gain * (fq @ draw[:, None] @ fk.mT)) for own, (fq, fk) in zip(softmax, sides, strict=True))
         yield (z1[:, :, None], z2[:, None]) if ends.pair_dims == 2 else (z1, z2)
 
 
-def _features(layer: Step[Any], side: Moments) -> Tensor:
+def _features(dense: Op, data: Op, side: Moments) -> Tensor:
     """Return F with F F'^T = K of a linear layer of raw data, shape (n, P, C) or (n, P, C + 1) with a bias."""
-    dense, data = layer.op, layer.sources[0].op
     assert isinstance(dense, Dense)
     assert isinstance(data, Input)
     x = side.data[data.prefix, data.channel].flatten(1, -2)
@@ -103,16 +124,16 @@ def _features(layer: Step[Any], side: Moments) -> Tensor:
     return torch.cat([weight * x / x.shape[-1] ** 0.5, bias.expand(*x.shape[:-1], 1)], -1)
 
 
-def _own_weights(op: Attention, node: Node, side: Moments) -> Iterator[Tensor]:
+def _own_weights(op: Attention, node: Node, side: Moments, softmax: Softmax) -> Iterator[Tensor]:
     fq, fk = (_factor(own_tokens(side, read)) for read in node.inputs[:2])
     tokens = fq.shape[-1]
     assert op.samples is not None
     for draw in op.samples.draws(2 * tokens, 2 * tokens, fq):
-        yield op.weights(op.gain * (fq @ draw[:, None, :tokens, :tokens] @ fk.mT))
+        yield softmax(op.gain * (fq @ draw[:, None, :tokens, :tokens] @ fk.mT))
 
 
 def _joint_weights(
-    op: Attention, first: list[Tensor], cross: list[Tensor], second: list[Tensor]
+    op: Attention, first: list[Tensor], cross: list[Tensor], second: list[Tensor], softmax1: Softmax, softmax2: Softmax
 ) -> Iterator[tuple[Tensor, Tensor]]:
     factors = []
     for own1, between, own2 in zip(first, cross, second, strict=True):
@@ -120,13 +141,13 @@ def _joint_weights(
         own1, own2 = (own.expand(*shape, *own.shape[-2:]) for own in (own1, own2))
         factors.append(_factor(torch.cat([torch.cat([own1, between], -1), torch.cat([between.mT, own2], -1)], -2)))
     fq, fk = factors
-    tokens = fq.shape[-1] // 2
+    tokens = first[0].shape[-1]
     assert op.samples is not None
-    for draw in op.samples.draws(2 * tokens, 2 * tokens, fq):
+    for draw in op.samples.draws(fq.shape[-1], fq.shape[-1], fq):
         draw = draw[:, None, None]
         yield (
-            op.weights(op.gain * (fq[..., :tokens, :] @ draw @ fk[..., :tokens, :].mT)),
-            op.weights(op.gain * (fq[..., tokens:, :] @ draw @ fk[..., tokens:, :].mT)),
+            softmax1(op.gain * (fq[..., :tokens, :] @ draw @ fk[..., :tokens, :].mT)),
+            softmax2(op.gain * (fq[..., tokens:, :] @ draw @ fk[..., tokens:, :].mT)),
         )
 
 

@@ -18,7 +18,7 @@ from ._engine import covariance, moments, read_data, self_covariance
 from ._plan import plan_of
 
 BYTE_BUDGET = 1 << 30  # bytes that the computation may hold in addition to its inputs and its result
-_TILE_BYTES = 8 << 20  # a tile that stays in the cache is several times faster than one that fills the budget
+TILE_BYTES = 8 << 20  # a tile that stays in the cache is several times faster than one that fills the budget
 
 
 class Kernels(NamedTuple):
@@ -39,22 +39,20 @@ def gram(
 ) -> Kernels:
     """Compute Theta and K between two batches, shape (n1, n2), or of one batch with itself if ``x2`` is None."""
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
-    out = Kernels(*(x1.new_zeros(n1, n2, dtype=_result_dtype(x1)) if wanted else None for wanted in (ntk, nngp)))
+    out = Kernels(*(x1.new_zeros(n1, n2, dtype=result_dtype(x1)) if wanted else None for wanted in (ntk, nngp)))
     data1 = read_data(program, x1)
     data2 = data1 if x2 is None else read_data(program, x2)
-    tile_bytes = min(byte_budget, _TILE_BYTES)
+    tile_bytes = min(byte_budget, TILE_BYTES)
     pairs = max(1, tile_bytes // pair_bytes(program, program.cross_keeps, ntk))
-    tile1, tile2 = _tile_shape(n1, n2, pairs, symmetric=x2 is None)
+    tile1, tile2 = tile_shape(n1, n2, pairs, symmetric=x2 is None)
     per_input = pair_bytes(program, program.self_keeps, ntk=False) + _stored_bytes(program)
     block = max(1, byte_budget // (2 * per_input))  # inputs of each side whose moments fit in the budget
     done, total = 0, n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
-    for columns in _ranges(0, n2, max(tile2, block - block % tile2)):
+    for columns in ranges(0, n2, max(tile2, block - block % tile2)):
         second = _blockwise_moments(program, data2, columns, block)
-        for band in _ranges(0, n1 if x2 is not None else columns.stop, max(tile1, block - block % tile1)):
+        for band in ranges(0, n1 if x2 is not None else columns.stop, max(tile1, block - block % tile1)):
             first = second if x2 is None and band == columns else _blockwise_moments(program, data1, band, block)
-            for rows, tile in product(
-                _ranges(band.start, band.stop, tile1), _ranges(columns.start, columns.stop, tile2)
-            ):
+            for rows, tile in product(ranges(band.start, band.stop, tile1), ranges(columns.start, columns.stop, tile2)):
                 if x2 is None and tile.stop <= rows.start:
                     continue
                 own = first.rows(rows.start - band.start, rows.stop - band.start)
@@ -69,10 +67,10 @@ def gram(
 
 def diag(program: Program, x: Tensor, ntk: bool, byte_budget: int = BYTE_BUDGET) -> Tensor:
     """Compute Theta(x_i, x_i), or K(x_i, x_i) if ``ntk`` is False, shape (n,)."""
-    out = x.new_zeros(len(x), dtype=_result_dtype(x))
+    out = x.new_zeros(len(x), dtype=result_dtype(x))
     data = read_data(program, x)
     block = max(1, byte_budget // (pair_bytes(program, program.diag_keeps, ntk) + _stored_bytes(program)))
-    for rows in _ranges(0, len(x), block):
+    for rows in ranges(0, len(x), block):
         value = self_covariance(program, data.rows(rows.start, rows.stop), ntk)
         chosen = value.ntk if ntk else value.nngp
         if chosen is not None:
@@ -114,7 +112,7 @@ def prior_positions(program: Program, ntk: bool, like: Tensor) -> Tensor:
     return like.new_zeros(*axes, *axes) if value is None else value[0, 0].to(like.dtype)
 
 
-def _result_dtype(x: Tensor) -> torch.dtype:
+def result_dtype(x: Tensor) -> torch.dtype:
     """Return the input's dtype, or float64 for integers."""
     return x.dtype if x.is_floating_point() else torch.float64
 
@@ -132,11 +130,11 @@ def _stored_bytes(program: Program) -> int:
 
 
 def _blockwise_moments(program: Program, data: Moments, rows: range, block: int) -> Moments:
-    parts = [moments(program, data.rows(part.start, part.stop)) for part in _ranges(rows.start, rows.stop, block)]
+    parts = [moments(program, data.rows(part.start, part.stop)) for part in ranges(rows.start, rows.stop, block)]
     return parts[0] if len(parts) == 1 else Moments.cat(parts)
 
 
-def _tile_shape(n1: int, n2: int, pairs: int, symmetric: bool) -> tuple[int, int]:
+def tile_shape(n1: int, n2: int, pairs: int, symmetric: bool) -> tuple[int, int]:
     if symmetric:  # squares of equal size, so that those below the diagonal are left out
         side = -(-n1 // -(-n1 // min(n1, math.isqrt(pairs))))
         return side, side
@@ -145,7 +143,7 @@ def _tile_shape(n1: int, n2: int, pairs: int, symmetric: bool) -> tuple[int, int
     return min(n1, max(1, pairs // tile2)), tile2
 
 
-def _ranges(start: int, stop: int, step: int) -> Iterator[range]:
+def ranges(start: int, stop: int, step: int) -> Iterator[range]:
     return (range(a, min(a + step, stop)) for a in range(start, stop, step))
 
 

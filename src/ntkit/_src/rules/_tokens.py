@@ -16,15 +16,25 @@ from ._rule import Inputs, Rule, Step
 class TableRule(Rule[Table], ops=(Table,)):
     """Learned vectors: K[p, p'] is the same for every pair of inputs."""
 
+    sizes = True
+
     def covariance(self, step: Step[Table], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         like = ends.first.like
         pairs = (len(like), len(ends.second.like))[: ends.pair_dims]
 
-        def spread(k: Tensor) -> Tensor:
-            return unmerged(k.to(like), step.node.positions, same=False).expand(*pairs, *(-1,) * 2 * len(keeps))
+        positions, others = step.positions(ends)
 
-        ntk = None if step.op.tangent is None else spread(step.op.tangent)
-        return Covariance(spread(step.op.covariance), ntk, (Keep.ALL,) * len(keeps)).restrict(keeps)
+        def spread(k: Tensor) -> Tensor:
+            return unmerged(k.to(like), positions, False, others).expand(*pairs, *(-1,) * 2 * len(keeps))
+
+        nngp, tangent = step.op.covariance, step.op.tangent
+        if ends.others is not None:
+            one, other = (op.entries for op in step.ops(ends))
+            assert one is not None
+            assert other is not None
+            nngp, tangent = one.covariance(other), None if tangent is None else one.tangent(other)
+        ntk = None if tangent is None else spread(tangent)
+        return Covariance(spread(nngp), ntk, (Keep.ALL,) * len(keeps)).restrict(keeps)
 
     def mean(self, step: Step[Table], known: Moments) -> Tensor | None:
         if step.op.mean is None:
@@ -36,9 +46,12 @@ class TableRule(Rule[Table], ops=(Table,)):
 class LookupRule(Rule[Lookup], ops=(Lookup,)):
     """An embedding: K[p, p'] = 1 where both positions hold the same integer; Theta equals K if the table is trained."""
 
+    sizes = True
+
     def covariance(self, step: Step[Lookup], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
         op = step.op
-        x1, x2 = (side.data[op.prefix, 0] for side in (ends.first, ends.second))
+        sides = zip(step.ops(ends), (ends.first, ends.second), strict=True)
+        x1, x2 = (side.data[own.prefix, 0] for own, side in sides)
         first, second = ends.spread(x1, x2, keeps)
         equal = first == second
         if op.padding is not None:
@@ -62,8 +75,10 @@ class LookupRule(Rule[Lookup], ops=(Lookup,)):
 class JoinRule(Rule[Join], ops=(Join,)):
     """Independent fields concatenated along positions: K between two of them is m m', zero if one is centred."""
 
+    sizes = True
+
     def covariance(self, step: Step[Join], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        op, parts = step.op, tuple(part.settled() for part in inputs)
+        (op, other), parts = step.ops(ends), tuple(part.settled() for part in inputs)
         means = [ends.means(read, keeps) for read in step.node.inputs]
         pairs = torch.broadcast_shapes(*(part.nngp.shape[: ends.pair_dims] for part in parts))
         zero = parts[0].nngp.new_zeros(())
@@ -71,8 +86,8 @@ class JoinRule(Rule[Join], ops=(Join,)):
 
         def shape(i: int, j: int) -> tuple[int, ...]:
             sizes = list(pairs)
-            for axis, (size, keep) in enumerate(zip(step.node.positions, keeps, strict=True)):
-                own = (op.sizes[i], op.sizes[j]) if axis == op.axis else (size, size)
+            for axis, (size1, size2, keep) in enumerate(zip(*step.positions(ends), keeps, strict=True)):
+                own = (op.sizes[i], other.sizes[j]) if axis == op.axis else (size1, size2)
                 sizes += own[: int(keep)]
             return tuple(sizes)
 

@@ -284,18 +284,40 @@ class Builder:
         groups = groups if positions else ()
         kept_axes = sorted(axis for group in groups for axis in group)
         output = self.join(field, [axis for axis in range(len(field.positions)) if axis not in kept_axes], name)
+        kept = self._needed(output)
+        nodes = [self.nodes[index] for index in kept]
+        prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
+        layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
+        renumbered = (replace(node, inputs=tuple(kept[read] for read in node.inputs)) for node in nodes)
+        return ops.Program(tuple(renumbered), prefixes, layout)
+
+    def owners(self, field: Field) -> ops.Owners:
+        """Return the paths of the parameters that the nodes of the program with a field as its output apply."""
+        output = self.join(
+            field, range(len(field.positions)), "mean over positions" if _output_axes(field) else "flatten"
+        )
+        found: dict[int, tuple[str, ...]] = {}
+        for index, number in self._needed(output).items():
+            paths: list[str] = []
+
+            def read(weight: Weight, paths: list[str] = paths) -> Tensor:
+                paths.append(weight.path)
+                return weight.parameter.detach()
+
+            if index in self.held:
+                self.held[index](read)
+                found[number] = tuple(paths)
+        return found
+
+    def _needed(self, output: int) -> dict[int, int]:
+        """Return new numbers, in order, for the nodes that a node is computed from and itself."""
         needed, stack = set(), [output]
         while stack:
             index = stack.pop()
             if index not in needed:
                 needed.add(index)
                 stack.extend(self.nodes[index].inputs)
-        kept = {index: number for number, index in enumerate(sorted(needed))}
-        nodes = [self.nodes[index] for index in kept]
-        prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
-        layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
-        renumbered = (replace(node, inputs=tuple(kept[read] for read in node.inputs)) for node in nodes)
-        return ops.Program(tuple(renumbered), prefixes, layout)
+        return {index: number for number, index in enumerate(sorted(needed))}
 
 
 def _positions(shape: Sequence[int], channel: int) -> tuple[int, ...]:

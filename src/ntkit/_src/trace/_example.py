@@ -13,6 +13,8 @@ from torch.overrides import TorchFunctionMode
 from ntkit._src.common import copy_module
 from ntkit._src.layers import SelfAttention
 
+from ._packed import Packed
+
 _BATCH = 2
 
 
@@ -25,10 +27,13 @@ def examples(module: nn.Module, shape: Sequence[int]) -> Iterator[tuple[Tensor, 
     """Yield batches of a shape that the module may take, with the parameters' dtype: not half precision, which hides errors."""
     device = next((p.device for p in module.parameters() if p.is_floating_point()), torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
-    values = torch.randn((_BATCH, *shape), generator=generator, dtype=torch.float64).to(device)
+    if isinstance(module, Packed):
+        values = module.example(_BATCH, generator).to(device)
+    else:
+        values = torch.randn((_BATCH, *shape), generator=generator, dtype=torch.float64).to(device)
     yield from ((values.to(dtype), dtype) for dtype in (torch.float64, torch.float32))
     tables = embeddings_of(module)
-    if tables:
+    if tables and not isinstance(module, Packed):
         rows = min(layer.num_embeddings for layer in tables)
         yield torch.randint(rows, (_BATCH, *shape), generator=generator.manual_seed(0)).to(device), torch.float64
 
@@ -70,7 +75,7 @@ def with_channels(module: nn.Module, shape: Sequence[int]) -> list[tuple[int, ..
 
 def shown_shape(shape: Sequence[int]) -> str:
     """Return the shape of a batch of inputs as messages write it."""
-    return f"(n, {', '.join(map(str, shape))})"
+    return f"(n, {', '.join(map(str, shape))})" if shape else "(n,)"
 
 
 def _convolution(layer: nn.Module) -> tuple[int, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -102,6 +103,18 @@ class _Prefix(nn.Module):
         """Return the data that the layer reads, node by node, since generated code would print itself when it fails."""
         value: Tensor = fx.Interpreter(self.graph).run(x)
         return value
+
+
+class Computing(nn.Module):
+    """A function of what a prefix computes; None: of the input."""
+
+    def __init__(self, prefix: nn.Module | None, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.prefix, self.function = prefix, function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the function's value."""
+        return self.function(x if self.prefix is None else self.prefix(x))
 
 
 def checked_prefix(graph: fx.GraphModule, node: fx.Node, example: Tensor, what: str) -> nn.Module | None:

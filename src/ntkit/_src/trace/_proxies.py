@@ -8,6 +8,7 @@ and sizes that depend on the values of the data cannot be traced: those of an ex
 from __future__ import annotations
 
 import builtins
+import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def _length(value: Any) -> Any:
 @contextmanager
 def lengths_of_proxies(module: nn.Module) -> Iterator[None]:
     """Let ``len`` in the forwards of a module accept proxies; Python's own returns only integers."""
-    forwards = [getattr(layer.forward, "__func__", layer.forward) for layer in module.modules()]
+    forwards = [inspect.unwrap(getattr(layer.forward, "__func__", layer.forward)) for layer in module.modules()]
     spaces = {id(space): space for f in forwards if (space := getattr(f, "__globals__", None)) is not None}
     changed = [space for space in spaces.values() if "len" not in space]
     for space in changed:

@@ -15,7 +15,7 @@ from ntkit.errors import Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, Builder, Refused
 from ._gains import GainRule
-from ._graph import checked_prefix
+from ._graph import Computing, checked_prefix
 from ._nodes import (
     NUMBERS_OF_DATA,
     ROOT,
@@ -32,7 +32,7 @@ from ._nodes import (
 )
 from ._parameters import fixed
 from ._replay import Difference
-from ._values import BATCH, Computed, Data, Field, Unknown, Weight, concrete
+from ._values import BATCH, Computed, Data, Derived, Field, Unknown, Weight, concrete
 from .matchers._dot_product import WRITE_ATTENTION, Heads, feeds_attention, rearranged_heads
 from .matchers._registry import Matcher, find, find_module
 
@@ -299,6 +299,8 @@ class Reader:
         return value.parameter.detach() if declared else value
 
     def _prefix(self, node: object) -> nn.Module | None:
+        if isinstance(node, Derived):
+            return Computing(self._prefix(node.node), node.function)
         assert isinstance(node, fx.Node)
         return checked_prefix(self.graph, node, self.example, target_name(self.graph, node))
 

@@ -19,6 +19,7 @@ from ntkit.errors import InputError
 from ._builder import Builder
 from ._graph import ONE_BATCH
 from ._layout import tensor_of
+from ._packed import Packed
 from ._values import Field, Weight
 
 _DIGITS = {torch.float64: 1e-9, torch.float32: 1e-3}  # rounding, relative to the largest entry of each input's values
@@ -202,7 +203,7 @@ def probe(module: Callable[[Tensor], Any], example: Tensor, scales: Sequence[flo
     for positive in (False, True):
         x = example.abs() + 0.1 if positive else example
         rows = torch.tensor(scales, dtype=x.dtype, device=x.device).reshape(-1, *(1,) * (x.ndim - 1))
-        x = x * rows
+        x = module.scale(x, rows) if isinstance(module, Packed) else x * rows
         with torch.no_grad():
             output = module(x.clone())
         if isinstance(output, Tensor) and bool(torch.isfinite(output).any()):

@@ -25,7 +25,7 @@ from ntkit._src.common import (
     strip_ntk,
 )
 from ntkit._src.layers import WrongInput
-from ntkit._src.program import Gains, LogitSamples, Node, Program
+from ntkit._src.program import Gains, LogitSamples, Node, Owners, Program
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, Builder, WrongShape
@@ -42,6 +42,7 @@ from ._example import (
 from ._gains import GainRule, alike
 from ._graph import Untraceable, export_graph, symbolic_graph
 from ._nodes import ROOT
+from ._packed import Arguments, Packed, packed
 from ._parameters import check_deterministic, lost_by_copies
 from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, NotFinite, replay
@@ -97,6 +98,21 @@ class Tracer:
         other._guard, other._proven, other._readings = self._guard, self._proven, self._readings
         other.gains, other._programs = gains.for_module(self.gains.parametrized), {}
         return other
+
+    def with_arguments(self, arguments: Arguments, rows: Tensor) -> Tracer:
+        """Return the tracer of the same module for packed rows of several arguments, of which some are given."""
+        other = copy.copy(self)  # skips the constructor, which would guess shapes
+        other.module = packed(self.module, arguments, rows)
+        other._programs, other._proven, other._readings, other._random = {}, {}, {}, None
+        return other
+
+    def owners(self, input_shape: Sequence[int]) -> Owners:
+        """Return the paths of the parameters that each node of a program applies."""
+        with TRACING, restored_random_state(), torch.enable_grad():
+            shape = tuple(int(size) for size in input_shape)
+            program, network = self._read(shape)
+            self._programs.setdefault((shape, False), program)
+            return network.builder.owners(network.fields[None])
 
     def program(self, input_shape: Sequence[int], positions: bool = False) -> Program:
         """Return the program for inputs of one shape, without the batch; its output is averaged over positions unless kept.
@@ -266,9 +282,16 @@ class Tracer:
                     f"{shown_shape(shape)} lacks the channels. For a single input write x[None]."
                 ) from raised
         raise WrongShape(
-            f"the module cannot take inputs of shape {shown_shape(shape)}: "
+            f"the module cannot take inputs of shape {self._shown(shape)}: "
             f"{failing_operation(self.module, next(examples(self.module, shape))[0].to(parameter), ROOT)}{raised}"
         ) from raised
+
+    def _shown(self, shape: Sequence[int]) -> str:
+        if not isinstance(self.module, Packed):
+            return shown_shape(shape)
+        given = self.module.arguments
+        parts = zip(given.names, map(shown_shape, given.shapes), strict=True)
+        return ", ".join(part if name is None else f"{name}={part}" for name, part in parts)
 
     def _finish(self, reader: Reader, positions: bool) -> Program:
         layers = reader.builder.layers

@@ -131,6 +131,14 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """What a matcher computes from data: a function of a node of the traced graph."""
+
+    node: object
+    function: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
 class Weight:
     """A parameter of the module."""
 

@@ -16,7 +16,7 @@ from ntkit._src.program import Activation, Polynomial, Product, Sum
 
 from .._builder import EMPIRICAL, Builder, Refused, tensor_number
 from .._layout import entry_numbers
-from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
+from .._values import BATCH, CHANNEL, Block, Computed, Data, Derived, Field, Weight
 from ._activations import apply_activation
 from ._compose import composed_product, composed_sum
 from ._registry import matches
@@ -50,15 +50,64 @@ def negate(builder: Builder, x: Field) -> Field:
 
 
 @matches(operator.truediv, torch.div, torch.divide, torch.true_divide, operator.itruediv, "div", "div_", "true_divide",
-         family="arithmetic", note="with numbers and frozen scalars")  # fmt: skip
+         family="arithmetic",
+         note="with numbers and frozen scalars; with numbers of the data at each position, such as masks and counts")  # fmt: skip
 def divide(builder: Builder, x: Any, y: Any) -> Field:
-    """x / c."""
+    """x / c, or x / m with one number of the data for each position."""
     number = tensor_number(y)
+    if isinstance(x, Field) and isinstance(y, Data):
+        return multiply(builder, x, _derived(y, _reciprocal))
     if number is None or not isinstance(x, Field):
         raise Refused("it divides by something that is not a frozen number", "divide by a number, or use nn.LayerNorm")
     if number == 0:
         raise Refused("it divides by zero", "divide by a number other than zero", x)
     return scaled(builder, x, 1.0 / number)
+
+
+def _derived(data: Data, function: Callable[[Tensor], Tensor]) -> Data:
+    return Data(function(data.value), Derived(data.node, function))
+
+
+def _reciprocal(counts: Tensor) -> Tensor:
+    return counts.to(counts.dtype if counts.is_floating_point() else torch.float64).reciprocal()
+
+
+def _kept(mask: Tensor) -> Tensor:
+    return mask.to(torch.float64)
+
+
+def _left(mask: Tensor) -> Tensor:
+    return 1.0 - mask.to(torch.float64)
+
+
+@matches(torch.masked_fill, "masked_fill", "masked_fill_", family="arithmetic")
+def masked_fill(builder: Builder, x: Any, mask: Any, value: Any) -> Field:
+    """x (1 - m), with a mask of the data that all channels share."""
+    return _masked(builder, x, mask, value, _left)
+
+
+@matches(
+    torch.where, "where", family="arithmetic", note="`masked_fill` and `where` with masks of the data, zero elsewhere"
+)
+def where(builder: Builder, condition: Any, x: Any, y: Any) -> Field:
+    """x m or x (1 - m), zero where the mask m of the data hides it."""
+    if isinstance(condition, Field):  # the method, x.where(mask, 0)
+        condition, x = x, condition
+    return (
+        _masked(builder, x, condition, y, _kept) if isinstance(x, Field) else _masked(builder, y, condition, x, _left)
+    )
+
+
+def _masked(builder: Builder, x: Any, mask: Any, value: Any, function: Callable[[Tensor], Tensor]) -> Field:
+    if not isinstance(x, Field) or tensor_number(value) != 0:
+        raise Refused(
+            "it puts something other than zeros in place of random values, which shifts all channels equally",
+            "fill with zero; masks of attention go into its own arguments",
+            x if isinstance(x, Field) else None,
+        )
+    if not isinstance(mask, Data):
+        raise Refused("its mask is constant or random", "multiply with a mask computed from the input", x)
+    return multiply(builder, x, _derived(mask, function))
 
 
 @matches(operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_", "multiply", family="arithmetic")
@@ -70,18 +119,25 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
             return scaled(builder, field, number)
     # Data with a single channel (a mask, a weight per position) only scales: Gaussian values stay Gaussian.
     scaling = any(isinstance(a, Data) and isinstance(b, Field) and _one_channel(a, b) for a, b in ((x, y), (y, x)))
+    data = [isinstance(value, Data) for value in (x, y)]
     x, y = _as_fields(builder, x, y)
     gaussian = isinstance(x, Field) and all(builder.info[block.node].gaussian for block in x.blocks)
     if x == y and _same_order(x, y) and gaussian:
         return apply_activation(builder, x, Polynomial((0.0, 0.0, 1.0), label="square"))
     x, y = _align(builder, x, y)
 
+    def sources(*nodes: int) -> frozenset[int]:
+        random = [node for node, given in zip(nodes, data, strict=True) if not (scaling and given)]
+        return frozenset[int]().union(*(builder.info[node].sources for node in random))
+
     def product(first: int, second: int) -> int:
-        if builder.info[first].sources & builder.info[second].sources:
+        # A number for each input and position is fixed once the inputs are, whatever else depends on them.
+        if not scaling and builder.info[first].sources & builder.info[second].sources:
             composed = composed_product(builder, first, second)
             if composed is not None:
                 return _function(builder, x, *composed)
-        _check_independent(builder, (first, second), "product", x)
+        if not scaling:
+            _check_independent(builder, (first, second), "product", x)
         infos = builder.info[first], builder.info[second]
         still_gaussian = scaling and any(info.gaussian for info in infos)
         return builder.add(
@@ -90,7 +146,7 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
             builder.nodes[first].positions,
             why_not="" if still_gaussian else "it is a product of random values",
             centred=builder.nodes[first].centred or builder.nodes[second].centred,
-            sources=infos[0].sources | infos[1].sources | builder.own_source(),
+            sources=sources(first, second) | builder.own_source(),
             affine="part" if any(info.affine for info in infos) else "",
         )
 
@@ -279,6 +335,8 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
     dims: list[tuple[int, ...]] = []
     for dim in range(len(x.dims)):
         first, second = x.core(dim), y.core(dim)
+        if _structure(x, dim) == _structure(y, dim):  # axes of length one stay, for programs of inputs of other lengths
+            first, second = x.dims[dim], y.dims[dim]
         sizes = [[field.size(atom) for atom in atoms if atom >= 0] for field, atoms in ((x, first), (y, second))]
         kinds = [[min(atom, 0) for atom in atoms] for atoms in (first, second)]
         if first and second and (kinds[0] != kinds[1] or sizes[0] != sizes[1]):
@@ -297,6 +355,10 @@ def _align(builder: Builder, x: Field, y: Field) -> tuple[Field, Field]:
         builder.arrange(x, [axis for axis, _ in axes], lengths, dims),
         builder.arrange(y, [axis for _, axis in axes], lengths, dims),
     )
+
+
+def _structure(x: Field, dim: int) -> list[tuple[bool, int]]:
+    return [(atom < 0, x.size(atom)) for atom in x.dims[dim]]
 
 
 def _flattened_apart(builder: Builder, field: Field, dim: int) -> Field:

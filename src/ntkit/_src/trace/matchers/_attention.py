@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +18,7 @@ from ntkit._src.program import (
     Gains,
     Input,
     LogitSamples,
+    MaskedAttention,
     Polynomial,
     Rectified,
     Sum,
@@ -26,15 +27,15 @@ from ntkit._src.program import (
 
 from .._builder import EMPIRICAL, Builder, Held, Refused
 from .._layout import entry_numbers, rearranged
-from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Unknown, Weight
+from .._values import BATCH, CHANNEL, Block, Computed, Data, Derived, Field, Unknown, Weight
 from ._activations import function_activation
 from ._linear import check_plain, layer_parameters
 from ._registry import matches
 
 Attended = TypeVar("Attended")
 NOTE = (
-    "self-attention with infinitely many heads; softmax at 1/sqrt(d) needs `attention_samples`; constant and causal masks; "
-    "no cross-attention"
+    "self-attention with infinitely many heads; softmax at 1/sqrt(d) needs `attention_samples`; masks, constant, "
+    "causal or of padding in each input; no cross-attention"
 )
 
 NOT_GAUSSIAN = "it comes out of attention with no layer between"
@@ -165,6 +166,34 @@ def constant_mask(mask: Any, tokens: int, x: Field | None) -> Tensor | None:
     return added
 
 
+def masked(
+    builder: Builder, op: Attention, padding: Any, x: Any, function: Callable[[Tensor], Tensor] | None = None
+) -> Attention:
+    """Return attention in which inputs hide keys: where ``padding``, (n, tokens), is true, or what ``function`` makes of it."""
+    if padding is None:
+        return op
+    truth = isinstance(padding, Data) and padding.value.dtype == torch.bool
+    if not truth and not (isinstance(padding, Tensor) and padding.dtype == torch.bool):
+        raise Refused(
+            "its padding mask is not one of truth values",
+            "give a boolean mask computed from the input, such as mask == 0, where True hides",
+            x,
+        )
+    if not isinstance(padding, Data):
+        raise Refused("its padding mask is constant", "give a constant attn_mask, or compute it from the input", x)
+    flags = function or _as_keys
+    prefix = builder.prefix(Data(flags(padding.value), Derived(padding.node, flags)))
+    own = {field.name: getattr(op, field.name) for field in fields(op)}
+    return MaskedAttention(**own, prefix=prefix)
+
+
+def _as_keys(padding: Tensor) -> Tensor:
+    """Return flags (n, 1, tokens) of hidden keys."""
+    if padding.ndim != 2:
+        raise Refused(f"its padding mask has shape {tuple(padding.shape)}", "give one of shape (n, tokens)")
+    return padding[:, None].to(torch.float64)
+
+
 _MECHANISMS: dict[str, Activation | None] = {
     "softmax": None,
     "identity": Polynomial((0.0, 1.0), label="identity"),
@@ -259,20 +288,14 @@ def multi_head_attention(
             f"give it one tensor three times, attention(x, x, x); or {EMPIRICAL}",
             then,
         )
-    if key_padding_mask is not None:
-        raise Refused(
-            "a key_padding_mask, which hides other tokens in each input",
-            f"give inputs of one length, or a constant attn_mask for all; or {EMPIRICAL}",
-            then,
-        )
     try:
-        return attend_torch(builder, query, attn_mask, **own), Unknown()
+        return attend_torch(builder, query, attn_mask, key_padding_mask, **own), Unknown()
     except Refused as refused:
         raise Refused(refused.reason, refused.instead, (refused.then or Unknown(), Unknown())) from refused
 
 
 def attend_torch(
-    builder: Builder, x: Any, attn_mask: Any, layer: nn.MultiheadAttention, in_proj_weight: Any, q_proj_weight: Any,
+    builder: Builder, x: Any, attn_mask: Any, padding: Any, layer: nn.MultiheadAttention, in_proj_weight: Any, q_proj_weight: Any,
     k_proj_weight: Any, v_proj_weight: Any, in_proj_bias: Any, out: Any, out_bias: Any,
 ) -> Field:  # fmt: skip
     """Add softmax self-attention with the parameters of PyTorch's layer."""
@@ -307,7 +330,7 @@ def attend_torch(
         each = zip(separate, own, slices, strict=True)
         projections = [Projection(weight, in_proj_bias, g, bias_rows=rows) for weight, g, rows in each]
     output = Projection(out, out_bias, builder.layer_gains(out, out_bias, embed, (3**-0.5, 0.0)))
-    op = Attention(layer.num_heads, None, "sqrt", mask=mask)
+    op = masked(builder, Attention(layer.num_heads, None, "sqrt", mask=mask), padding, x)
     result = attend(builder, x, projections, output, op, embed)
     check_plain(*weights, then=result)
     return check_limit(builder, op, result)

@@ -16,8 +16,8 @@ from ntkit._src.program import Attention, Conv, Dense, Input, Weights
 
 from .._builder import EMPIRICAL, Builder, Held, Refused
 from .._nodes import target_name
-from .._values import BATCH, CHANNEL, Field, Weight
-from ._attention import NOT_GAUSSIAN, check_limit, constant_mask, logit_samples
+from .._values import BATCH, CHANNEL, Data, Field, Weight
+from ._attention import NOT_GAUSSIAN, check_limit, constant_mask, logit_samples, masked
 from ._registry import matches
 
 WRITE_ATTENTION = (
@@ -137,10 +137,11 @@ def scaled_dot_product_attention(
         )
     field = q.base
     tokens = math.prod(field.positions)
-    mask = constant_mask(_as_added(attn_mask, is_causal, tokens), tokens, None)
+    own = attn_mask if isinstance(attn_mask, Data) else None
+    mask = constant_mask(_as_added(None if own is not None else attn_mask, is_causal, tokens), tokens, None)
     heads, width = q.channels.shape
     gain = 1.0 if scale is None else float(scale) * math.sqrt(width)
-    op = Attention(heads, None, "sqrt", gain=gain, mask=mask)
+    op = masked(builder, Attention(heads, None, "sqrt", gain=gain, mask=mask), own, None, _as_hidden)
     on_data = all(isinstance(builder.nodes[read].op, Dense) for read in (q.layer, k.layer)) and isinstance(
         builder.nodes[builder.nodes[q.layer].inputs[0]].op, Input
     )
@@ -222,6 +223,16 @@ def _rows(held: Held, rows: Tensor) -> Held:
         return weight[rows.to(weight.device)], None if bias is None else bias[rows.to(bias.device)]
 
     return hold
+
+
+def _as_hidden(mask: Tensor) -> Tensor:
+    """Return flags (n, 1 or tokens, tokens) of what a mask (n, 1, 1 or tokens, tokens) hides, of all heads."""
+    if mask.ndim != 4 or mask.shape[1] != 1:
+        raise Refused(
+            f"its attn_mask, computed from the data, has shape {tuple(mask.shape)}",
+            "give one of shape (n, 1, 1 or tokens, tokens) for all heads, such as mask[:, None, None]",
+        )
+    return (~mask[:, 0]).to(torch.float64)
 
 
 def _as_added(mask: Any, is_causal: bool, tokens: int) -> Any:

@@ -12,7 +12,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit._src.program import Arrange, Attention, Conv, Dense, Join, Lookup, Merge, PositionMap, Split, Sum, Table
+from ntkit._src.program import (
+    Arrange,
+    Attention,
+    Conv,
+    Dense,
+    Join,
+    Lookup,
+    Merge,
+    PositionMap,
+    Split,
+    Sum,
+    Table,
+    TableEntries,
+)
 
 from .._builder import EMPIRICAL, Builder, Refused
 from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
@@ -48,7 +61,7 @@ def table_like(builder: Builder, value: Weight | Computed, field: Field, cat_dim
             dims.append((BATCH,) if dim == batch else (CHANNEL,))
             continue
         atoms = [field.positions[atom] for atom in field.dims[dim] if atom >= 0]
-        own = [size] if dim == cat_dim else [] if size == 1 else atoms
+        own = [size] if dim == cat_dim else [] if size == 1 != math.prod(atoms) else atoms
         if math.prod(own) != size:
             raise mismatch
         dims.append(tuple(range(len(positions), len(positions) + len(own))))
@@ -85,8 +98,8 @@ def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) 
     for leaf in leaves.values():
         leaf.requires_grad_()
     with torch.enable_grad():
-        rows = layout(learned.compute(lambda weight: leaves[weight.path])).flatten(0, -2)  # (P, C)
-        first, last = _slopes(rows, (0, rows.shape[1] - 1), list(leaves.values()))
+        rows = layout(learned.compute(lambda weight: leaves[weight.path])).reshape(-1, field.channels)  # (P, C)
+        (first, last), places = _slopes(rows, (0, rows.shape[1] - 1), list(leaves.values()))
     tangent = first @ first.T
     alike = torch.allclose(tangent, last @ last.T, rtol=_DIGITS, atol=_DIGITS)
     apart = rows.shape[1] == 1 or not bool((first @ last.T).any())
@@ -97,16 +110,20 @@ def _table(learned: Computed, layout: Callable[[Tensor], Tensor], field: Field) 
     rows = rows.detach()
     trained = tangent if any(weight.trained for weight in learned.weights) else None
     if learned.random:
-        doubled = layout(learned.compute(lambda weight: 2 * leaves[weight.path].detach())).flatten(0, -2)
+        doubled = layout(learned.compute(lambda weight: 2 * leaves[weight.path].detach())).reshape(-1, field.channels)
         if not torch.allclose(doubled, 2 * rows, rtol=_DIGITS, atol=_DIGITS):
             raise Refused("an embedding that something nonlinear is applied to", "apply it after a layer", field)
-        return Table(tangent, None, trained), False
+        return Table(tangent, None, trained, TableEntries(None, first, places)), False
     zero = not bool(rows.any())
-    return Table(rows @ rows.mT / rows.shape[1], None if zero else rows.mean(1), trained), zero
+    entries = TableEntries(rows, first, places)
+    return Table(rows @ rows.mT / rows.shape[1], None if zero else rows.mean(1), trained, entries), zero
 
 
-def _slopes(rows: Tensor, channels: Sequence[int], leaves: Sequence[Tensor]) -> list[Tensor]:
-    """Return the derivatives of each row's entry in some channels with respect to the parameters they read, each (P, entries)."""
+def _slopes(rows: Tensor, channels: Sequence[int], leaves: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Return the derivatives of each row's entry in some channels with respect to the parameters they read, each (P, entries).
+
+    Also the numbers of these entries among all parameters.
+    """
     found: list[tuple[Tensor, Tensor]] = []
     for channel in channels:
         for row in rows[:, channel]:
@@ -119,7 +136,7 @@ def _slopes(rows: Tensor, channels: Sequence[int], leaves: Sequence[Tensor]) -> 
     dense = rows.new_zeros(len(found), len(read))
     numbers = torch.arange(len(found)).repeat_interleave(torch.tensor([len(places) for places, _ in found]))
     dense[numbers, columns] = torch.cat([values for _, values in found])
-    return list(dense.detach().split(len(rows)))
+    return list(dense.detach().split(len(rows))), read
 
 
 def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:

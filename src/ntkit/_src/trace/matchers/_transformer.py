@@ -27,12 +27,13 @@ def encoder_layer(
     layer: nn.TransformerEncoderLayer, path: str,
 ) -> Field:  # fmt: skip
     """x + attention(norm(x)), then x + mlp(norm(x)); or norm(x + attention(x)), norm(x + mlp(x))."""
-    _refuse_padding(src_key_padding_mask, src)
     inside = f"{path}." if path else ""
 
     def attend(x: Any) -> Field:
         with _at(builder, inside + "self_attn"):
-            return attend_torch(builder, x, src_mask, **torch_arguments(layer.self_attn, inside + "self_attn"))
+            return attend_torch(
+                builder, x, src_mask, src_key_padding_mask, **torch_arguments(layer.self_attn, inside + "self_attn")
+            )
 
     def feed_forward(x: Field) -> Field:
         hidden = _activated(builder, layer.activation, _applied(builder, layer.linear1, inside + "linear1", x))
@@ -54,7 +55,6 @@ def encoder(
     layer: nn.TransformerEncoder, path: str,
 ) -> Field:  # fmt: skip
     """Layers one after the other, and a norm."""
-    _refuse_padding(src_key_padding_mask, src)
     inside = f"{path}." if path else ""
     for name, own in layer.layers.named_children():
         if type(own).forward is not nn.TransformerEncoderLayer.forward:
@@ -63,7 +63,7 @@ def encoder(
                 "call the layers one after the other in your own module",
                 src if isinstance(src, Field) else None,
             )
-        src = encoder_layer(builder, src, mask, layer=own, path=f"{inside}layers.{name}")
+        src = encoder_layer(builder, src, mask, src_key_padding_mask, layer=own, path=f"{inside}layers.{name}")
     return src if layer.norm is None else _norm(builder, layer.norm, inside + "norm", src)
 
 
@@ -105,12 +105,3 @@ def _activated(builder: Builder, activation: Any, x: Field) -> Field:
         raise Refused("its activation has no rule", "use F.relu or F.gelu, or wrap a function in ntkit.Elementwise")
     result: Field = matcher.build(builder, x)
     return result
-
-
-def _refuse_padding(mask: Any, x: Any) -> None:
-    if mask is not None:
-        raise Refused(
-            "a padding mask, which hides other tokens in each input",
-            "give inputs of one length, or a constant mask for all",
-            x if isinstance(x, Field) else None,
-        )
