@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -60,8 +61,11 @@ def test_repeated_points(dtype: torch.dtype) -> None:
     flow = GradientFlow(KERNEL).fit(x, y)
     with pytest.warns(JitterWarning):
         limit = flow.predict(x)
-    assert "jitter of" in flow.status
-    tolerance = 0.05 if dtype == torch.float32 else 1e-3
+    found = re.search(r"jitter of (\S+) trace", flow.status)
+    assert found is not None
+    # The targets of a point differ, so coefficients grow like 1 / jitter, and so does the rounding of their sums. Which jitter
+    # reproduces the targets best depends on the machine's rounding.
+    tolerance = 10 * torch.finfo(dtype).eps / float(found[1])
     torch.testing.assert_close(limit[:15], (Y + 0.5).to(dtype), rtol=0, atol=tolerance)
     late = flow.predict(x, 1e30)
     assert "15 of 30 eigenvalues are rounding" in flow.status
