@@ -65,7 +65,7 @@ def test_repeated_points(dtype: torch.dtype) -> None:
     assert found is not None
     # The targets of a point differ, so coefficients grow like 1 / jitter, and so does the rounding of their sums. Which jitter
     # reproduces the targets best depends on the machine's rounding.
-    tolerance = 10 * torch.finfo(dtype).eps / float(found[1])
+    tolerance = 20 * torch.finfo(dtype).eps / float(found[1])
     torch.testing.assert_close(limit[:15], (Y + 0.5).to(dtype), rtol=0, atol=tolerance)
     late = flow.predict(x, 1e30)
     assert "15 of 30 eigenvalues are rounding" in flow.status

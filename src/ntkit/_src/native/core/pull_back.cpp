@@ -140,7 +140,8 @@ bool pull_back(const Tape& tape, const std::vector<std::int64_t>& ends, const Ba
         if (!vectors) interleave(columns.data, tape.data_size, first, columns.count, width, &data[first * tape.data_size]);
         interleave(columns.cache, tape.cache_size, first, columns.count, width, &cache[first * tape.cache_size]);
     };
-    if (!run_tasks(blocks, threads, done, poll, [] { return 0; }, prepare)) return false;
+    const double read = static_cast<double>(blocks * width) * (tape.cache_size + (vectors ? 0 : tape.data_size));
+    if (!run_tasks(blocks, read, threads, done, poll, [] { return 0; }, prepare)) return false;
     const std::int64_t length = std::clamp<std::int64_t>(rows.count / (kTasks * std::max(threads, 1)), 1, kSegment);
     const auto compute = [&](std::int64_t index, Memory& memory, const std::atomic<bool>& stop) {
         for (std::int64_t row = index * length; row < std::min(rows.count, (index + 1) * length) && !stop; ++row) {
@@ -165,7 +166,8 @@ bool pull_back(const Tape& tape, const std::vector<std::int64_t>& ends, const Ba
             if (pulled.gains) sum_lanes(memory.adjoints.gains, operations * kGains, pulled.gains + row * operations * kGains);
         }
     };
-    return run_tasks((rows.count + length - 1) / length, threads, done, poll, [&] { return Memory(tape, pulled); }, compute);
+    const double pulled_back = static_cast<double>(rows.count * blocks * width) * static_cast<double>(tape.instructions.size());
+    return run_tasks((rows.count + length - 1) / length, pulled_back, threads, done, poll, [&] { return Memory(tape, pulled); }, compute);
 }
 
 }  // namespace ntkit
