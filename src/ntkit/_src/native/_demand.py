@@ -15,7 +15,7 @@ from itertools import product
 from ntkit._src.program import Node
 
 from ._network import PlannedNetwork
-from ._plane import Offset, Part, Plane, Read
+from ._plane import ALL, MADE, Offset, Part, Plane, Read
 from .families import known_family
 
 
@@ -33,6 +33,10 @@ class Demand:
     def variance_plane(self, index: int) -> Plane:
         """Return the plane that holds the variances of a node."""
         return Plane(index, (0,) * len(self.nodes[index].positions), True)
+
+    def whole(self, index: int, step: str = ALL) -> Plane:
+        """Return every entry K[p, p'] of a node at once."""
+        return self.variance_plane(index)._replace(step=step)
 
     def uses(self, roots: list[Plane]) -> Counter[Plane]:
         """Count how often each plane is read to compute some planes, including those planes themselves."""
@@ -55,7 +59,7 @@ class Demand:
 
     def converts(self, plane: Plane) -> bool:
         """Return whether a plane is K computed from H."""
-        return plane.covariance and not self.network.linear_after[plane.node] and not self.holds_variances(plane)
+        return plane.covariance and not plane.step and not self.network.linear_after[plane.node] and not self.holds_variances(plane)
 
     def holds_variances(self, plane: Plane) -> bool:
         """Return whether a plane holds variances."""
@@ -67,11 +71,19 @@ class Demand:
 
     def parts(self, plane: Plane) -> list[Part]:
         """Return what each ordinary offset of a plane is computed from."""
+        family, own = known_family(self.nodes[plane.node].op), self.nodes[plane.node]
+        if plane.step == ALL:
+            return [Part(plane.offset, [self._natural(plane.node, offset) for offset in self._offsets(plane.node)])]
+        if plane.step == MADE:
+            return [Part(plane.offset, [Read(self.whole(read), (), which) for which, read in enumerate(family.inputs(own))])]
         if self.converts(plane):
             h = plane._replace(covariance=False)
             return [Part(offset, [Read(h, offset, 0)]) for offset in self._ordinary(plane)]
         if self.vanishes(plane):
             return [Part(plane.offset, [Read(self.variance_plane(plane.node), plane.offset, 0)])]
+        if family.whole:
+            made = self.whole(plane.node, MADE)
+            return [Part(offset, [Read(made, made.offset, 0)]) for offset in self._ordinary(plane)]
         variances, node = self.holds_variances(plane), self.nodes[plane.node]
         if not variances and plane.node in self.network.fused:
             node, covariance = self.nodes[node.inputs[0]], False
@@ -84,6 +96,14 @@ class Demand:
             Part(offset, self._reads(node, plane.node, offset, variances, covariance, copy))
             for offset in self._ordinary(plane)
         ]
+
+    def _offsets(self, index: int) -> list[Offset]:
+        return list(product(*(range(1 - size, size) for size in self.nodes[index].positions)))
+
+    def _natural(self, index: int, offset: Offset) -> Read:
+        """Return the plane of an ordinary offset as it is: H where a nonlinear operation follows, except variances."""
+        variances = self.alone and not any(offset)
+        return Read(self._request(index, offset, variances or self.network.linear_after[index], (), ()), offset, 0)
 
     def _reads(
         self, node: Node, index: int, offset: Offset, variances: bool, covariance: bool, copy: Offset

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ntkit._src.program import Input, Normalize, Program
+from ntkit._src.program import Normalize, Program
 
 from . import _core
+from ._constants import UnknownMeans, with_constants
 from ._rescaling import scaling, with_rescaling
-from .families import family_of, known_family, why_none
+from .families import Data, Rescale, data_size, family_of, known_family
 
 _MOST_NODES = 400  # planning recurses through them
 _BATCH = 32  # blocks of pairs that run at once in networks of vectors
@@ -26,14 +27,18 @@ def unsupported(program: Program) -> str | None:
     if len(program.nodes) > _MOST_NODES:
         return f"more than {_MOST_NODES} operations"
     network = PlannedNetwork(program)
+    try:
+        _ = network.program
+    except UnknownMeans:
+        return "means of channels"
     for index, node in enumerate(network.program.nodes):
         if len(node.positions) > _core.AXES:
             return f"{node.path}: more than {_core.AXES} position axes"
         family = family_of(node.op)
-        missing = why_none(node.op) if family is None else family.missing(network, index, node.op)
+        missing = node.op.label() if family is None else family.missing(network, index, node.op)
         if missing is not None:
             return f"{node.path}: {missing}"
-    return "means of channels" if program.means_needed else None
+    return None
 
 
 def single_precision(program: Program) -> bool:
@@ -59,7 +64,7 @@ class PlannedNetwork:
     @cached_property
     def program(self) -> Program:
         """The operations, with the changes of scale between them."""
-        return with_rescaling(self.traced)
+        return with_rescaling(with_constants(self.traced))
 
     @cached_property
     def scaling(self) -> tuple[bool, ...]:
@@ -69,7 +74,7 @@ class PlannedNetwork:
     @cached_property
     def rescales(self) -> bool:
         """Whether the data have a scale of their own, up to where values stop scaling along."""
-        return self.program is not self.traced
+        return any(isinstance(node.op, Rescale) for node in self.program.nodes)
 
     @property
     def ratio_at(self) -> int:
@@ -102,13 +107,12 @@ class PlannedNetwork:
     @cached_property
     def inputs(self) -> tuple[int, ...]:
         """The nodes that read data, in the order of the data."""
-        return tuple(index for index, node in enumerate(self.program.nodes) if isinstance(node.op, Input))
+        return tuple(index for index, node in enumerate(self.program.nodes) if isinstance(node.op, Data))
 
     @cached_property
     def data_sizes(self) -> tuple[int, ...]:
         """How many numbers per input each of the ``inputs`` reads."""
-        nodes = [self.program.nodes[index] for index in self.inputs]
-        return tuple(node.op.channels * prod(node.positions) for node in nodes if isinstance(node.op, Input))
+        return tuple(data_size(self.program, self.program.nodes[index]) for index in self.inputs)
 
     @cached_property
     def reads_h(self) -> tuple[bool, ...]:
@@ -197,6 +201,8 @@ class PlannedNetwork:
     def cache_numbers(self, what: _core.Cached, index: int) -> int:
         """Return how many numbers cached data of a node take."""
         node = self.program.nodes[index]
+        if what == _core.Cached.WEIGHTS:
+            return prod(node.positions) ** 2
         return known_family(node.op).cache_numbers(self, what, node.op) * prod(node.positions)
 
     @cached_property

@@ -18,6 +18,10 @@ class Plane(NamedTuple):
     step: str = ""  # names an intermediate result that is a plane too; empty for the node's own
 
 
+ALL, MADE = "all", "made"
+"""Steps of a covariance whose entries K[p, p'] are all there at once: that of a value, copied from its planes, and one computed so."""
+
+
 class Read(NamedTuple):
     """One plane that another is computed from."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ntkit._src.common import Progress, mirror_upper, shifted_progress
-from ntkit._src.program import Node
+from ntkit._src.program import Input, Node
 from ntkit._src.rules import Kernels, read_data
 from ntkit.errors import EngineError
 
@@ -74,7 +74,8 @@ class Runner:
         dtype = self._dtype(x1)
         others = x1 if x2 is None else x2
         # If the core computes in the dtype of the inputs, it writes directly into the result.
-        out = Kernels(*(_empty(len(x1), len(others), dtype=x1.dtype) if wanted else None for wanted in (ntk, nngp)))
+        result = _result_dtype(x1)
+        out = Kernels(*(_empty(len(x1), len(others), dtype=result) if wanted else None for wanted in (ntk, nngp)))
         total = len(x1) * len(others) if x2 is not None else len(x1) * (len(x1) + 1) // 2
         done = 0
         size = torch.finfo(dtype).bits // 8
@@ -136,7 +137,7 @@ class Runner:
         for rows in _ranges(len(x), _rows_at_a_time(plan, 8)):
             kernels = self._alone(plan, x[rows.start : rows.stop], None, np.zeros((len(rows), plan.cache_size)))
             parts.append(kernels[0 if ntk else 1])
-        return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
+        return torch.from_numpy(np.concatenate(parts)).to(_result_dtype(x))
 
     def _dtype(self, x: Tensor) -> torch.dtype:
         return torch.float32 if x.dtype == torch.float32 and self.network.single_precision else torch.float64
@@ -221,11 +222,14 @@ class Runner:
     def _numbers(self, plan: TapePlan, x: Tensor) -> NDArray[Any]:
         """Return the numbers that the network reads of each input, channels before positions, shape (n, numbers)."""
         with torch.no_grad():
-            if all(self.network.program.prefixes[op.prefix] is None for op in plan.inputs):
-                values = [x.movedim(op.channel, 1) for op in plan.inputs]
+            if all(isinstance(op, Input) and self.network.program.prefixes[op.prefix] is None for op in plan.inputs):
+                values = [x.movedim(op.channel, 1) for op in plan.inputs if isinstance(op, Input)]
             else:
                 data = read_data(self.network.program, x).data
-                values = [data[op.prefix, op.channel].movedim(-1, 1) for op in plan.inputs]
+                values = [
+                    data[op.prefix, op.channel].movedim(-1, 1) if isinstance(op, Input) else data[op.prefix, 0]
+                    for op in plan.inputs
+                ]
             rows = [value.reshape(len(value), -1) for value in values]
             numbers = rows[0] if len(rows) == 1 else torch.cat(rows, 1)
         return numbers.detach().contiguous().numpy()
@@ -261,6 +265,10 @@ def _rows_at_a_time(plan: TapePlan, size: int) -> int:
     """Return how many inputs are held at a time, for numbers of ``size`` bytes."""
     row_bytes = size * max(plan.row_numbers, 1)
     return max(16, min(128, _MOST_BYTES // row_bytes), _CHUNK_BYTES // row_bytes)
+
+
+def _result_dtype(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.float64  # integers are tokens
 
 
 def _empty(*shape: int, dtype: torch.dtype) -> Tensor:

@@ -116,7 +116,7 @@ void bind_instruction(nb::module_& m) {
 
 void ntkit::bind_tape(nb::module_& m) {
     bind_enum(m, "Kind", "What an instruction does.", Kind::output);
-    bind_enum(m, "Cached", "Cached data: what is computed for each input alone and kept.", Cached::series);
+    bind_enum(m, "Cached", "Cached data: what is computed for each input alone and kept.", Cached::weights);
     bind_enum(m, "Function", "Activations that are smooth at rho = 1.", Function::polynomial);
     bind_struct<Rectifier>(m, "a min(z, 0) + b max(z, 0).");
     bind_operation<Input>(m, "Data.");
@@ -136,6 +136,10 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Rescale>(m, "From the scale of the data to the common one.");
     bind_operation<Store>(m, "Cached data to keep.");
     bind_operation<Plain>(m, "Only the positions of a plane.");
+    bind_operation<Matrix>(m, "A linear map of all positions.");
+    bind_operation<Weights>(m, "The weights of attention.");
+    bind_operation<Lookup>(m, "Integers.");
+    bind_operation<Table>(m, "Numbers that all pairs of inputs share.");
     bind_instruction(m);
     nb::class_<Tape>(m, "Tape", "The instructions of one block of pairs, checked.")
         .def(nb::init<std::vector<Operation>, std::vector<Instruction>, std::int32_t, const std::vector<std::int64_t>&, std::int32_t,

@@ -199,7 +199,40 @@ private:
                 read_slot(step, op.size);
                 return rewrite_slot(step, op.size);
             }
-            case Kind::convert: return unary(step, as<Convert>(operation).size);
+            case Kind::relabel: {
+                const Select& op = as<Select>(operation);
+                NTKIT_REQUIRE(positions_of(op.in_size) == positions_of(op.out_size), "merging axes must keep the number of positions");
+                read_slot(step, op.in_size);
+                return write_slot(step, op.out_size);
+            }
+            case Kind::independent: return write_slot(step, needs_half(step.covariance_out, as<Convert>(operation)).size);
+            case Kind::lookup: return write_slot(step, as<Lookup>(operation).size);
+            case Kind::table: return rewrite_slot(step, as<Table>(operation).size);
+            case Kind::gather: {
+                const Convert& op = needs_half(step.covariance_in, as<Convert>(operation));
+                read_slot(step, op.size);
+                return write_slot(step, whole(op.size));
+            }
+            case Kind::left: {
+                const Matrix& op = as<Matrix>(operation);
+                read_slot(step, {1, op.columns, op.columns});
+                return write_slot(step, {1, op.rows, op.columns});
+            }
+            case Kind::right: {
+                const Matrix& op = as<Matrix>(operation);
+                read_slot(step, {1, op.rows, op.columns});
+                return write_slot(step, {1, op.rows, op.rows});
+            }
+            case Kind::scatter: {
+                const Convert& op = needs_half(step.covariance_out, as<Convert>(operation));
+                read_slot(step, whole(op.size));
+                return write_slot(step, op.size);
+            }
+            case Kind::weights: {
+                const Weights& op = as<Weights>(operation);
+                return read_slot(step, {1, op.tokens, op.tokens});
+            }
+            case Kind::convert: return unary(step, needs_half(false, as<Convert>(operation)).size);
             case Kind::rescale: {
                 const Rescale& op = as<Rescale>(operation);
                 NTKIT_REQUIRE(step.covariance_in == step.covariance_out, "both planes must hold K, or both H");
@@ -214,6 +247,15 @@ private:
             }
         }
         throw Wrong("there is no such kind of instruction");
+    }
+
+    static Axes whole(const Axes& size) {
+        const auto count = static_cast<std::int32_t>(positions_of(size));
+        return {1, count, count};
+    }
+    static const Convert& needs_half(bool covariance, const Convert& op) {
+        NTKIT_REQUIRE(covariance || op.half_at != kNothing, "half_at is needed, because the plane holds H");
+        return op;
     }
 
     template <class Op>

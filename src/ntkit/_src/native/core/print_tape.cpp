@@ -121,6 +121,15 @@ const char* name_of(Kind kind) {
         case Kind::variance_map: return "variance_map";
         case Kind::variance_map_end: return "variance_map_end";
         case Kind::reduce: return "reduce";
+        case Kind::relabel: return "relabel";
+        case Kind::independent: return "independent";
+        case Kind::lookup: return "lookup";
+        case Kind::table: return "table";
+        case Kind::gather: return "gather";
+        case Kind::left: return "left";
+        case Kind::right: return "right";
+        case Kind::scatter: return "scatter";
+        case Kind::weights: return "weights";
         case Kind::settle: return "settle";
         case Kind::combine: return "combine";
         case Kind::convert: return "convert";
@@ -139,6 +148,7 @@ const char* name_of(Cached what) {
         case Cached::inside: return "inside";
         case Cached::mean: return "mean";
         case Cached::series: return "series";
+        case Cached::weights: return "weights";
     }
     return "unknown";
 }

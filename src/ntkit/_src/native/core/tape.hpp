@@ -53,6 +53,15 @@ enum class Kind : std::int32_t {
     variance_map,       // Map: the weighted sum of the variances in each row
     variance_map_end,   // Map: the variance of a mapped value
     reduce,        // Reduce: sum over some axes into an accumulator
+    relabel,       // Select: copy a plane to where its entries are after axes were merged
+    independent,   // Convert: what the entries between independent values are
+    lookup,        // Lookup: read integers
+    table,         // Table: add numbers that all pairs share
+    gather,        // Convert: copy a plane to its places in a whole covariance
+    left,          // Matrix: multiply a whole covariance by A(x) from the left
+    right,         // Matrix: multiply a whole covariance by A(x')^T from the right
+    scatter,       // Convert: copy a plane out of a whole covariance
+    weights,       // Weights: keep the weights of attention
     settle,        // Plain: copy a finished accumulator to a slot
     combine,       // Plain: add a multiple of a plane
     convert,       // Convert: K from H

@@ -64,6 +64,19 @@ class Family(Generic[OpT]):
         """Return how many numbers of cached data there are per position."""
         return 1
 
+    whole: ClassVar[bool] = False
+    """Whether it reads every K[p, p'] of its inputs at once rather than planes."""
+
+    def emit_whole(self, emitter: Emitter, plane: Plane, op: OpT) -> None:
+        """Emit the instructions that compute every K[p, p'] of its value at once, if it reads those of its inputs so."""
+        raise NotImplementedError
+
+    def stored_from(self, network: PlannedNetwork, index: int, what: _core.Cached) -> Plane:
+        """Return the plane that cached data are computed from."""
+        nodes = network.program.nodes
+        source = nodes[index].inputs[-1] if self.made_before(what) else index
+        return Plane(source, (0,) * len(nodes[source].positions), True)
+
     def made_before(self, what: _core.Cached) -> bool:
         """Return whether cached data are computed from the variances before the operation rather than after it."""
         return what == _core.Cached.DEVIATION

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Input, Op
+from ntkit._src.program import DataMap, Input, Lookup, Node, Op, Program
 
 from .. import _core
 from .._plane import Part, Plane
@@ -15,6 +16,18 @@ from ._family import Family
 if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import PlannedNetwork
+
+
+Data = Input | Lookup | DataMap
+"""Operations that read data."""
+
+
+def data_size(program: Program, node: Node) -> int:
+    """Count the numbers of each input that a node reads."""
+    op = node.op
+    if isinstance(op, DataMap):
+        return op.size * program.nodes[node.inputs[0]].positions[op.axis]
+    return prod(node.positions) * (op.channels if isinstance(op, Input) else 1)
 
 
 class InputFamily(Family[Input]):

@@ -14,6 +14,7 @@
 #include "selection.hpp"
 #include "series.hpp"
 #include "sums.hpp"
+#include "whole.hpp"
 #include "windows.hpp"
 
 namespace ntkit::NTKIT_TARGET {
@@ -70,6 +71,15 @@ private:
             case Kind::variance_map: return variance_map(context_, as<Map>(op), step);
             case Kind::variance_map_end: return variance_pool_end(context_, as<Map>(op), step);
             case Kind::reduce: return reduce(context_, as<Reduce>(op), step);
+            case Kind::relabel:
+            case Kind::independent:
+            case Kind::lookup:
+            case Kind::table:
+            case Kind::gather:
+            case Kind::left:
+            case Kind::right:
+            case Kind::scatter:
+            case Kind::weights: return run_whole(context_.tape, context_.block, step, op);
             case Kind::settle: return settle(context_, as<Plain>(op), step);
             case Kind::combine: return combine(context_, as<Plain>(op), step);
             case Kind::convert: return convert(context_, as<Convert>(op), step);
