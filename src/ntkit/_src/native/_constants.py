@@ -2,12 +2,17 @@
 
 A learned vector (a class token, a table of positions) has a mean over its channels, and sums, concatenations and normalisations need
 it: K between two fields is the product of their means, and a normalisation subtracts m m'. As long as no activation makes means of the
-data, these are numbers, which an operation :class:`Added` adds to K. Maps whose rows are long become :class:`WholeMap`.
+data, these are numbers, which an operation :class:`Added` adds to K.
+
+Maps whose rows are long become :class:`WholeMap`, and so do means over all positions after an operation that computes whole covariances.
+A convolution of patches side by side before such an operation becomes a linear layer of patches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import torch
@@ -16,7 +21,11 @@ from torch import Tensor
 from ntkit._src.program import (
     AdaptiveAvgPool,
     Arrange,
+    AvgPool,
     ConstantMap,
+    Conv,
+    Dense,
+    Input,
     Join,
     Merge,
     Node,
@@ -29,7 +38,10 @@ from ntkit._src.program import (
     Table,
 )
 
-from .families import Added, WholeMap, has_long_rows
+from .families import Added, WholeMap, family_of, has_long_rows
+
+
+_MOST_POSITIONS = 4096  # of a mean over them as one matrix
 
 
 class UnknownMeans(Exception):
@@ -40,6 +52,9 @@ def with_constants(program: Program) -> Program:
     """Insert the numbers that are added to covariances; most programs need none and are returned as they are."""
     nodes: list[Node] = []
     new: list[int] = []  # where each node went
+    prefixes = list(program.prefixes)
+    after: list[bool] = []  # whether whole covariances are computed at the node or before it, with no layer of windows after them
+    any_whole = any((family := family_of(node.op)) is not None and family.whole for node in program.nodes)
     means: list[Tensor | None] = []  # of the nodes of the program, shape (*positions); None: not known
 
     def add(node: Node, covariance: Tensor | None) -> int:
@@ -69,12 +84,60 @@ def with_constants(program: Program) -> Program:
         if isinstance(op, Sum) and op.cross is not None:
             cross = op.cross.detach().to("cpu", torch.float64)
             added, op = cross if added is None else added + cross, replace(op, cross=None)
-        if isinstance(op, (ConstantMap, AdaptiveAvgPool)) and len(node.positions) == 1:
-            size = program.nodes[node.inputs[0]].positions[0]
-            op = WholeMap(op.axis, op.matrix(size)) if has_long_rows(op, size) else op
+        family = family_of(op)
+        after.append((family is not None and family.whole) or (not isinstance(op, Conv) and any(after[r] for r in node.inputs)))
+        if isinstance(op, (ConstantMap, AdaptiveAvgPool, AvgPool)):
+            positions = program.nodes[node.inputs[0]].positions
+            long = len(positions) == 1 and not isinstance(op, AvgPool) and has_long_rows(op, positions[0])
+            pooled = not isinstance(op, ConstantMap) and op.size == 1 and after[-1]
+            if long or (pooled and prod(positions) <= _MOST_POSITIONS):
+                op = WholeMap(op.axis, _of_all(op, positions))
+                after[-1] = True
+        if any_whole and isinstance(op, Conv) and (patches := _patches(program, op, node.inputs[0])) is not None:
+            data, prefix = patches
+            prefixes.append(prefix)
+            nodes.append(replace(program.nodes[node.inputs[0]], op=replace(data, prefix=len(prefixes) - 1), positions=node.positions))
+            op, inputs = Dense(op.gains), (len(nodes) - 1,)
         new.append(add(replace(node, op=op, inputs=inputs), added))
     same = len(nodes) == len(program.nodes) and all(a.op is b.op for a, b in zip(nodes, program.nodes, strict=True))
-    return program if same else Program(tuple(nodes), program.prefixes, program.layout)
+    return program if same else _without_unread(Program(tuple(nodes), tuple(prefixes), program.layout))
+
+
+def _of_all(op: PositionMap, positions: tuple[int, ...]) -> Tensor:
+    """Return the matrix of a map along one axis as one of all positions, shape (positions after, positions before)."""
+    before, after = (prod(part) for part in (positions[: op.axis], positions[op.axis + 1 :]))
+    left, right = (torch.eye(size, dtype=torch.float64) for size in (before, after))
+    return torch.kron(torch.kron(left, op.matrix(positions[op.axis])), right)
+
+
+def _patches(program: Program, op: Conv, read: int) -> tuple[Input, Callable[[Tensor], Tensor]] | None:
+    """Return the data whose channels are those of a patch, and what computes them, if windows lie side by side on the data."""
+    node = program.nodes[read]
+    data = node.op
+    beside = op.kernel == op.stride and not any(map(any, op.padding)) and set(op.dilation) == {1}
+    if not isinstance(data, Input) or not beside or prod(op.kernel) == 1 or op.axes != tuple(range(len(node.positions))):
+        return None
+    prefix = partial(_as_patches, program.prefixes[data.prefix], data.channel, op.kernel)
+    return replace(data, channel=len(node.positions) + 1, channels=data.channels * prod(op.kernel)), prefix
+
+
+def _as_patches(prefix: Callable[[Tensor], Tensor] | None, channel: int, kernel: tuple[int, ...], x: Tensor) -> Tensor:
+    """Return the patches of the data, channels last."""
+    value = (x if prefix is None else prefix(x)).movedim(channel, -1)
+    for axis, size in enumerate(kernel):
+        value = value.unfold(axis + 1, size, size)
+    return value.flatten(len(kernel) + 1)
+
+
+def _without_unread(program: Program) -> Program:
+    """Leave out the data that nothing reads any more."""
+    read = {index for node in program.nodes for index in node.inputs}
+    kept = [index for index, node in enumerate(program.nodes) if index in read or not isinstance(node.op, Input)]
+    if len(kept) == len(program.nodes) or program.output not in kept:
+        return program
+    new = {index: place for place, index in enumerate(kept)}
+    nodes = [replace(program.nodes[i], inputs=tuple(new[read] for read in program.nodes[i].inputs)) for i in kept]
+    return Program(tuple(nodes), program.prefixes, program.layout)
 
 
 def _mean(node: Node, before: list[Tensor | None]) -> Tensor | None:

@@ -10,10 +10,13 @@ from typing import Any
 from . import _core
 from ._demand import Demand
 from ._network import PlannedNetwork
-from ._plane import ALL, MADE, Offset, Part, Plane
+from ._plane import ALL, Offset, Part, Plane
 from .families import Data, gather, known_family, scatter
 
 POSITION_BYTES = 2 * 64  # bytes of a plane per position: kLanes numbers of K or H, and as many of Theta
+
+_ON_SLOTS = (_core.Kind.GATHER, _core.Kind.LEFT, _core.Kind.RIGHT, _core.Kind.PLACE)
+"""Instructions that write whole covariances as they are, not row by row."""
 
 _Operation = Any  # one of the operations of `_core`; the Tape checks which
 
@@ -71,11 +74,9 @@ class Emitter:
         parts, index = self.demand.parts(plane), plane.node
         self._computed += 1
         family, op = known_family(self.nodes[index].op), self.nodes[index].op
-        if plane.step == ALL:
-            gather(self, plane, parts[0])
-        elif plane.step == MADE:
-            family.emit_whole(self, plane, op)
-        elif self.demand.converts(plane):
+        if plane.step == ALL and not self.demand.converts_whole(plane) and not self.demand.by_rows(index):
+            gather(self, plane, parts[0]) if not family.whole else family.emit_whole(self, plane, op)
+        elif self.demand.converts(plane) or (plane.step == ALL and self.demand.converts_whole(plane)):
             half_at = self.network.cache_at(_core.Cached.HALF, index)
             convert = self.operation(
                 "convert", index, lambda: _core.Convert(size=self.network.size(index), half_at=half_at)
@@ -83,7 +84,7 @@ class Emitter:
             self.unary(_core.Kind.CONVERT, convert, plane, parts)
         elif self.demand.vanishes(plane):
             self.unary(_core.Kind.FILL, self.fill(index, 0.0), plane, parts)  # Theta is that of the value with itself
-        elif family.whole:
+        elif not plane.step and self.demand.copied(index):
             scatter(self, plane, parts)
         else:
             family.emit(self, plane, parts, op)
@@ -98,7 +99,7 @@ class Emitter:
             source = part.reads[0].plane if part.reads else None
             at = part.reads[0].offset if part.reads else part.offset
             self.emit(kind, operation, plane, part.offset, source, at, factor)
-        if len(parts) == 1 and self._uses[plane] == 1 and kind in (_core.Kind.INPUT, _core.Kind.LAYER):
+        if len(parts) == 1 and not plane.step and self._uses[plane] == 1 and kind in (_core.Kind.INPUT, _core.Kind.LAYER):
             self._read_once.append(len(self.instructions) - 1)
         for part in parts:
             for read in part.planes:
@@ -207,6 +208,7 @@ class Emitter:
                 covariance_in=covariance_in,
                 covariance_out=plane.covariance,
                 cache_only=self.demand.holds_variances(plane),
+                whole=prod(self.nodes[plane.node].positions) if plane.step == ALL and kind not in _ON_SLOTS else 0,
             )
         )
 
@@ -233,7 +235,8 @@ class Emitter:
 
     def take_slot(self, plane: Plane, positions: int = 0) -> int:
         """Reserve memory for a plane, or for so many positions."""
-        positions = positions or self.network.batch * prod(self.nodes[plane.node].positions)
+        count = prod(self.nodes[plane.node].positions)
+        positions = positions or (count**2 if plane.step == ALL else self.network.batch * count)
         free = self._free.setdefault(positions, [])
         if not free:
             free.append(len(self._slot_positions))

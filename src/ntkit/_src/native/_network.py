@@ -19,6 +19,7 @@ from ._rescaling import scaling, with_rescaling
 from .families import Data, Rescale, data_size, family_of, known_family
 
 _MOST_NODES = 400  # planning recurses through them
+_MOST_ROWS = 64  # positions of a value that is computed as a whole covariance
 _BATCH = 32  # blocks of pairs that run at once in networks of vectors
 
 
@@ -214,6 +215,19 @@ class PlannedNetwork:
     def bias(self) -> float:
         """The largest variance of a bias relative to that of the same layer's weights."""
         return max(known_family(node.op).relative_bias(node.op) for node in self.program.nodes)
+
+    @cached_property
+    def by_rows(self) -> tuple[bool, ...]:
+        """Whether each node, which an operation reads as a whole covariance, is computed as one: entry by entry from its inputs'."""
+        nodes = self.program.nodes
+        wanted, found = [False] * len(nodes), [False] * len(nodes)
+        for index in reversed(range(len(nodes))):
+            if not 1 < prod(nodes[index].positions) <= _MOST_ROWS:  # larger ones leave the cache between two operations
+                continue
+            readers = [(reader, known_family(nodes[reader].op)) for reader in self.readers[index]]
+            wanted[index] = any((family.whole and index in family.inputs(nodes[r])) or found[r] for r, family in readers)
+            found[index] = wanted[index] and known_family(nodes[index].op).local(self, index, nodes[index].op)
+        return tuple(found)
 
     @property
     def windows(self) -> bool:

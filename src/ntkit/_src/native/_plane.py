@@ -18,8 +18,8 @@ class Plane(NamedTuple):
     step: str = ""  # names an intermediate result that is a plane too; empty for the node's own
 
 
-ALL, MADE = "all", "made"
-"""Steps of a covariance whose entries K[p, p'] are all there at once: that of a value, copied from its planes, and one computed so."""
+ALL = "all"
+"""The step of a whole covariance: every K[p, p'] of a value, or every H, at once."""
 
 
 class Read(NamedTuple):

@@ -32,6 +32,7 @@ public:
             try {
                 NTKIT_REQUIRE(step.operation >= 0 && step.operation < std::ssize(tape_.operations),
                               "there is no operation " + text(step.operation) + ", only " + text(std::ssize(tape_.operations)));
+                if (step.whole) check_whole(step, tape_.operations[step.operation]);
                 check(step, tape_.operations[step.operation]);
                 if (step.chained) check_chained(step);
             } catch (const Wrong& wrong) {
@@ -205,11 +206,18 @@ private:
                 read_slot(step, op.in_size);
                 return write_slot(step, op.out_size);
             }
+            case Kind::place: {
+                const Select& op = as<Select>(operation);
+                const std::int64_t start = std::find(op.index.begin(), op.index.end(), 0) - op.index.begin();
+                NTKIT_REQUIRE(op.axis == kAxes - 1 && start + positions_of(op.in_size) <= positions_of(op.out_size), "the block must lie inside");
+                read_slot(step, whole(op.in_size));
+                return write_slot(step, whole(op.out_size));
+            }
             case Kind::independent: return write_slot(step, needs_half(step.covariance_out, as<Convert>(operation)).size);
             case Kind::lookup: return write_slot(step, as<Lookup>(operation).size);
             case Kind::table: return rewrite_slot(step, as<Table>(operation).size);
             case Kind::gather: {
-                const Convert& op = needs_half(step.covariance_in, as<Convert>(operation));
+                const Convert& op = needs_half(step.covariance_in || !step.covariance_out, as<Convert>(operation));
                 read_slot(step, op.size);
                 return write_slot(step, whole(op.size));
             }
@@ -224,7 +232,7 @@ private:
                 return write_slot(step, {1, op.rows, op.rows});
             }
             case Kind::scatter: {
-                const Convert& op = needs_half(step.covariance_out, as<Convert>(operation));
+                const Convert& op = needs_half(step.covariance_out || !step.covariance_in, as<Convert>(operation));
                 read_slot(step, whole(op.size));
                 return write_slot(step, op.size);
             }
@@ -247,6 +255,32 @@ private:
             }
         }
         throw Wrong("there is no such kind of instruction");
+    }
+
+    // Operations that treat every entry alone may run on whole covariances.
+    void check_whole(const Instruction& step, const Operation& operation) const {
+        switch (step.kind) {
+            case Kind::layer: {
+                const Layer& op = as<Layer>(operation);
+                NTKIT_REQUIRE(positions_of(op.kernel) == 1 && op.in_size == op.out_size && op.padding == Axes{}, "a window reads other entries");
+                break;
+            }
+            case Kind::input: case Kind::rectified: case Kind::smooth: case Kind::series: case Kind::normalize: case Kind::multiply:
+            case Kind::fill: case Kind::combine: case Kind::convert: case Kind::rescale: case Kind::relabel: case Kind::independent:
+            case Kind::lookup: case Kind::table: break;
+            default: throw Wrong("it works on planes, not on whole covariances");
+        }
+        NTKIT_REQUIRE(tape_.batch == 1, "there are no whole covariances in a network of vectors");
+        NTKIT_REQUIRE(step.in_offset == Axes{} && step.out_offset == Axes{}, "whole covariances have no offset");
+        const std::int64_t positions = std::visit([](const auto& op) -> std::int64_t {
+            if constexpr (requires { op.size; }) return positions_of(op.size);
+            else if constexpr (requires { op.out_size; }) return positions_of(op.out_size);
+            else return 0;
+        }, operation);
+        NTKIT_REQUIRE(positions == step.whole, "it is whole for " + text(step.whole) + " positions and has " + text(positions));
+        for (const std::int32_t slot : {step.in_slot, step.out_slot})
+            NTKIT_REQUIRE(slot == kNothing || (slot >= 0 && slot < tape_.slots() && tape_.slot_positions(slot) >= positions * positions),
+                          "slot " + text(slot) + " is too small for a whole covariance");
     }
 
     static Axes whole(const Axes& size) {

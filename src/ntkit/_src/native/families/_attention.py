@@ -87,6 +87,7 @@ class AttentionFamily(WholeFamily[Attention]):
 
 def _emit_identity(emitter: Emitter, plane: Plane, op: Attention, reads: list[Plane]) -> None:
     """K' = K_q g^2 sum_bb' K_k K_v, the sums over the keys that a and a' see, and Theta' by the rule of products."""
+    whole, plane = plane, plane._replace(step="made")
     index, count = plane.node, tokens(emitter, plane.node)
     queries, keys, values = reads
     size = [1, count, count]
@@ -113,3 +114,4 @@ def _emit_identity(emitter: Emitter, plane: Plane, op: Attention, reads: list[Pl
         map_both_sides(emitter, seen, product, plane, count, count)
     emitter.leave_slot(product)
     emitter.emit(_core.Kind.MULTIPLY, times, plane, (), queries, ())
+    emitter.rename(plane, whole)

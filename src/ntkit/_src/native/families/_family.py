@@ -64,6 +64,10 @@ class Family(Generic[OpT]):
         """Return how many numbers of cached data there are per position."""
         return 1
 
+    def local(self, network: PlannedNetwork, index: int, op: OpT) -> bool:
+        """Return whether an entry of its covariance depends on the same entry of its inputs' and on nothing else that moves."""
+        return False
+
     whole: ClassVar[bool] = False
     """Whether it reads every K[p, p'] of its inputs at once rather than planes."""
 

@@ -33,6 +33,9 @@ def data_size(program: Program, node: Node) -> int:
 class InputFamily(Family[Input]):
     """The data a network reads."""
 
+    def local(self, network: PlannedNetwork, index: int, op: Input) -> bool:
+        return True
+
     def may_be_negative(self, op: Input, before: bool) -> bool:
         return True
 
@@ -64,6 +67,9 @@ class Rescale(Op):
 
 class RescaleFamily(Family[Rescale]):
     """K' = a a' K and H' = a a' H + (a - a') (a q - a' q') / 2, with a the common scale of an input over that of its data."""
+
+    def local(self, network: PlannedNetwork, index: int, op: Rescale) -> bool:
+        return True
 
     def homogeneous(self, op: Rescale) -> bool:
         return False  # from here on, biases count

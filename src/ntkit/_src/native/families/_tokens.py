@@ -38,6 +38,9 @@ class TableFamily(Family[Table]):
 
     single_precision = False
 
+    def local(self, network: PlannedNetwork, index: int, op: Table) -> bool:
+        return True
+
     def homogeneous(self, op: Table) -> bool:
         return False
 
@@ -63,6 +66,9 @@ class AddedFamily(Family[Added]):
     single_precision = False
     rounds_h = True
 
+    def local(self, network: PlannedNetwork, index: int, op: Added) -> bool:
+        return True
+
     def homogeneous(self, op: Added) -> bool:
         return False
 
@@ -83,6 +89,9 @@ class LookupFamily(Family[Lookup]):
     """An embedding of integers: K = 1 where both are the same row."""
 
     single_precision = False
+
+    def local(self, network: PlannedNetwork, index: int, op: Lookup) -> bool:
+        return True
 
     def homogeneous(self, op: Lookup) -> bool:
         return False
@@ -105,6 +114,9 @@ class JoinFamily(Family[Join]):
         if not network.linear_after[index]:
             yield _core.Cached.HALF, index
 
+    def local(self, network: PlannedNetwork, index: int, op: Join) -> bool:
+        return len(network.program.nodes[index].positions) == 1
+
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Join) -> None:
         network, index = emitter.network, plane.node
         half_at = network.cache_at(_core.Cached.HALF, index)
@@ -117,8 +129,9 @@ class JoinFamily(Family[Join]):
             for read, source, which in part.reads:
                 if read is not None:
                     emitter.compute(read)
+                    kind = _core.Kind.PLACE if plane.step else _core.Kind.SELECT
                     operation = emitter.operation("part", index, lambda w=which: _part(network, index, op, w), float(which))
-                    emitter.emit(_core.Kind.SELECT, operation, plane, part.offset, read, source)
+                    emitter.emit(kind, operation, plane, part.offset, read, source)
                     emitter.release(read)
 
 
@@ -136,6 +149,9 @@ def _part(network: PlannedNetwork, index: int, op: Join, which: int) -> _core.Se
 
 class MergeFamily(Family[Merge]):
     """Adjacent axes merged: positions keep their order, and so their places in memory."""
+
+    def local(self, network: PlannedNetwork, index: int, op: Merge) -> bool:
+        return True
 
     def sources(self, op: Merge, offset: Offset, positions: tuple[int, ...]) -> Iterator[Offset]:
         sizes = positions[op.axis : op.axis + op.count]

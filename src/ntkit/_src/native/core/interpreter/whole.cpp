@@ -30,7 +30,7 @@ void gather(const Context<T, Self>& context, const Convert& op, const Instructio
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const Sides<T, Self> half = context.cached(op.half_at, shift(op.size, step.in_offset));
     places(op.size, step.in_offset, [&](long p, long place) {
-        out.k[place] = step.covariance_in ? in.k[p] : half.first(p) + half.second(p) - in.k[p];
+        out.k[place] = step.covariance_in || !step.covariance_out ? in.k[p] : half.first(p) + half.second(p) - in.k[p];
         if (step.theta_out) out.theta[place] = step.theta_in ? in.theta[p] : Lanes{};
     });
 }
@@ -41,9 +41,38 @@ void scatter(const Context<T, Self>& context, const Convert& op, const Instructi
     const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
     const Sides<T, Self> half = context.cached(op.half_at, shift(op.size, step.out_offset));
     places(op.size, step.out_offset, [&](long p, long place) {
-        out.k[p] = step.covariance_out ? in.k[place] : half.first(p) + half.second(p) - in.k[place];
+        out.k[p] = step.covariance_out || !step.covariance_in ? in.k[place] : half.first(p) + half.second(p) - in.k[place];
         if (step.theta_out) out.theta[p] = step.theta_in ? in.theta[place] : Lanes{};
     });
+}
+
+template <class T, bool Self>
+void place(const Context<T, Self>& context, const Select& op, const Instruction& step) {
+    const Plane<T> in = context.slot(step.in_slot), out = context.slot(step.out_slot);
+    const long start = std::find(op.index.begin(), op.index.end(), 0) - op.index.begin(), count = positions_of(op.in_size), width = positions_of(op.out_size);
+    for (long p = 0; p < count; ++p) {
+        const long to = (start + p) * width + start;
+        std::copy_n(in.k + p * count, count, out.k + to);
+        if (step.theta_in) std::copy_n(in.theta + p * count, count, out.theta + to);
+    }
+}
+
+// K = x . x' / C or H = |x - x'|^2 / (2 C) between all positions, with the arithmetic of inputs.hpp.
+template <int Rows, int Columns, bool Covariance, class T, class Lanes>
+[[gnu::always_inline]] inline void input_tile(const T* x1, const Lanes* x2, long count, int channels, T scale, Lanes* out) {
+    Lanes sums[Rows][Columns] = {};
+    for (int c = 0; c < channels; ++c)
+#pragma GCC unroll 4
+        for (int u = 0; u < Rows; ++u) {
+            const Lanes a = broadcast(x1[c * count + u]);
+#pragma GCC unroll 4
+            for (int v = 0; v < Columns; ++v) {
+                const Lanes b = x2[c * count + v], difference = a - b;
+                sums[u][v] = Covariance ? fma(a, b, sums[u][v]) : fma(difference, difference, sums[u][v]);
+            }
+        }
+    for (int u = 0; u < Rows; ++u)
+        for (int v = 0; v < Columns; ++v) out[u * count + v] = sums[u][v] * scale;
 }
 
 // K = 0 between independent values.
@@ -69,6 +98,15 @@ void relabel(const Context<T, Self>& context, const Select& op, const Instructio
     });
 }
 
+// Writes K or H of two integers, and returns K.
+template <class Lanes, class T>
+[[gnu::always_inline]] inline Lanes equal_tokens(const Lanes& a, const Lanes& b, T padding, bool covariance, Lanes& to) {
+    const Lanes one = broadcast(T(1)), there = select(a == padding, Lanes{}, one), other = select(b == padding, Lanes{}, one);
+    const Lanes k = select(a == b, there, Lanes{});
+    to = covariance ? k : T(0.5) * (there + other) - k;
+    return k;
+}
+
 template <class T, bool Self>
 void lookup(const Context<T, Self>& context, const Lookup& op, const Instruction& step) {
     using Lanes = typename Vector<T>::Lanes;
@@ -76,31 +114,26 @@ void lookup(const Context<T, Self>& context, const Lookup& op, const Instruction
     const Lanes* const x2 = reinterpret_cast<const Lanes*>(context.block.data2) + start;
     const Sides<T, Self> x{Self ? reinterpret_cast<const T*>(x2) : context.block.data1 + start, x2 + shift(op.size, step.out_offset), 1};
     const Plane<T> out = context.slot(step.out_slot);
-    const T padding = static_cast<T>(op.padding);
-    const Lanes one = broadcast(T(1));
     rows(Region(op.size, step.out_offset), [&](long first, long last) {
         for (long p = first; p < last; ++p) {
-            const Lanes a = x.first(p), b = x.second(p);
-            const Lanes there = select(a == padding, Lanes{}, one), other = select(b == padding, Lanes{}, one);  // the variances
-            const Lanes k = select(a == b, there, Lanes{});
-            out.k[p] = step.covariance_out ? k : T(0.5) * (there + other) - k;
+            const Lanes k = equal_tokens(x.first(p), x.second(p), static_cast<T>(op.padding), step.covariance_out, out.k[p]);
             if (step.theta_out) out.theta[p] = k;
         }
     });
 }
 
-// Adds to K, or to H what this changes.
+// What a table adds to K between two positions, or to H.
+inline double table_entry(const Table& op, long count, long p, long q, bool covariance) {
+    const double* const c = op.covariance.data();
+    return covariance ? c[p * count + q] : (c[p * (count + 1)] + c[q * (count + 1)]) / 2 - c[p * count + q];
+}
+
 template <class T, bool Self>
 void add_table(const Context<T, Self>& context, const Table& op, const Instruction& step) {
     const Plane<T> out = context.slot(step.out_slot);
     const long count = static_cast<long>(positions_of(op.size)), moved = shift(op.size, step.out_offset);
     places(op.size, step.out_offset, [&](long p, long place) {
-        if (!op.covariance.empty()) {
-            const double* const c = op.covariance.data();
-            double k = c[place];
-            if (!step.covariance_out) k = (c[p * (count + 1)] + c[(p + moved) * (count + 1)]) / 2 - k;
-            out.k[p] = out.k[p] + static_cast<T>(k);
-        }
+        if (!op.covariance.empty()) out.k[p] = out.k[p] + static_cast<T>(table_entry(op, count, p, p + moved, step.covariance_out));
         if (step.theta_out && !op.tangent.empty()) out.theta[p] = out.theta[p] + static_cast<T>(op.tangent[place]);
     });
 }
@@ -251,11 +284,49 @@ void keep_weights(const Context<T, Self>& context, const Weights& op, const Inst
         }
 }
 
+// Every K[p, p'] of data, integers and tables at once; row by row of independent values and merged axes.
 template <class T, bool Self>
-void run(const Tape& tape, const Block<T>& block, const Instruction& step, const Operation& op) {
-    const Context<T, Self> context{tape, block};
+void run_all(const Context<T, Self>& context, const Instruction& step, const Operation& operation) {
+    using Lanes = typename Vector<T>::Lanes;
+    const long count = step.whole;
+    const Plane<T> out = context.slot(step.out_slot);
+    if (const Input* const op = std::get_if<Input>(&operation)) {
+        const std::int64_t start = context.tape.data_start[op->data];
+        const T* const x1 = context.block.data1 + start;
+        const Lanes* const x2 = reinterpret_cast<const Lanes*>(context.block.data2) + start;
+        const T scale = (step.covariance_out ? T(1) : T(0.5)) / op->channels;
+        tiles(count, count, [&](auto rows, auto columns, long p, long q) {
+            Lanes* const to = out.k + p * count + q;
+            if (step.covariance_out) input_tile<rows(), columns(), true>(x1 + p, x2 + q, count, op->channels, scale, to);
+            else input_tile<rows(), columns(), false>(x1 + p, x2 + q, count, op->channels, scale, to);
+        });
+    } else if (const Lookup* const op = std::get_if<Lookup>(&operation)) {
+        const std::int64_t start = context.tape.data_start[op->data];
+        const T* const x1 = context.block.data1 + start;
+        const Lanes* const x2 = reinterpret_cast<const Lanes*>(context.block.data2) + start;
+        for (long p = 0; p < count; ++p)
+            for (long q = 0; q < count; ++q) {
+                const Lanes k = equal_tokens(broadcast(x1[p]), x2[q], static_cast<T>(op->padding), step.covariance_out, out.k[p * count + q]);
+                if (step.theta_out) out.theta[p * count + q] = k;
+            }
+    } else if (const Table* const op = std::get_if<Table>(&operation)) {
+        for (long p = 0; p < count; ++p)
+            for (long q = 0; q < count; ++q) {
+                const long place = p * count + q;
+                if (!op->covariance.empty()) out.k[place] = out.k[place] + static_cast<T>(table_entry(*op, count, p, q, step.covariance_out));
+                if (step.theta_out && !op->tangent.empty()) out.theta[place] = out.theta[place] + static_cast<T>(op->tangent[place]);
+            }
+    }
+}
+
+template <class T, bool Self>
+void run(const Tape& tape, const Block<T>& block, const Instruction& step, const Operation& op, long row) {
+    const Context<T, Self> context{tape, block, row, step.whole};
+    if constexpr (!Self)
+        if (step.whole && step.kind != Kind::relabel && step.kind != Kind::independent) return run_all(context, step, op);
     switch (step.kind) {
         case Kind::relabel: return relabel(context, *std::get_if<Select>(&op), step);
+        case Kind::place: return place(context, *std::get_if<Select>(&op), step);
         case Kind::independent: return independent(context, *std::get_if<Convert>(&op), step);
         case Kind::lookup: return lookup(context, *std::get_if<Lookup>(&op), step);
         case Kind::table: return add_table(context, *std::get_if<Table>(&op), step);
@@ -271,11 +342,11 @@ void run(const Tape& tape, const Block<T>& block, const Instruction& step, const
 }  // namespace
 
 template <class T>
-void run_whole(const Tape& tape, const Block<T>& block, const Instruction& step, const Operation& op) {
-    if (block.cache1) run<T, false>(tape, block, step, op);
-    else run<T, true>(tape, block, step, op);
+void run_whole(const Tape& tape, const Block<T>& block, const Instruction& step, const Operation& op, long row) {
+    if (block.cache1) run<T, false>(tape, block, step, op, row);
+    else run<T, true>(tape, block, step, op, row);
 }
 
-template void run_whole<NTKIT_NUMBER>(const Tape&, const Block<NTKIT_NUMBER>&, const Instruction&, const Operation&);
+template void run_whole<NTKIT_NUMBER>(const Tape&, const Block<NTKIT_NUMBER>&, const Instruction&, const Operation&, long);
 
 }  // namespace ntkit::NTKIT_TARGET

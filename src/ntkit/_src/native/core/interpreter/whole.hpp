@@ -7,6 +7,6 @@
 namespace ntkit::NTKIT_TARGET {
 
 template <class T>
-void run_whole(const Tape& tape, const Block<T>& block, const Instruction& step, const Operation& op);
+void run_whole(const Tape& tape, const Block<T>& block, const Instruction& step, const Operation& op, long row = 0);
 
 }  // namespace ntkit::NTKIT_TARGET
