@@ -14,12 +14,12 @@ from ntkit.layers import SelfAttention
 
 
 class Positions(nn.Module):
-    """Tokens from patches of an image, with learned vectors, one of them not trained, and normalised."""
+    """Tokens from patches of an image, with learned vectors, and normalised."""
 
     def __init__(self, attend=True, norm=nn.LayerNorm):
         super().__init__()
         self.embed = nn.Conv2d(2, 4, 2, stride=2)
-        self.first = nn.Parameter(normal(1, 1, 4, seed=1), requires_grad=False)
+        self.first = nn.Parameter(normal(1, 1, 4, seed=1))
         self.positions, self.again = (nn.Parameter(normal(1, 5, 4, seed=seed)) for seed in (2, 3))
         self.norm = norm(4)
         self.attend = SelfAttention(4, 2, "softmax", "linear", tied=True) if attend else nn.Linear(4, 4)
@@ -60,7 +60,7 @@ def test_patches_become_channels_and_means_one_matrix():
     assert data.channels == 2 * 2 * 2
     assert not any(isinstance(op, Conv) for op in ops)
     assert isinstance(ops[1], Dense)
-    assert sum(isinstance(op, Added) for op in ops) == 4  # of the join, two sums and what the normalisation subtracts
+    assert sum(isinstance(op, Added) for op in ops) == 3  # in two sums, and what the normalisation subtracts
     assert sum(isinstance(op, WholeMap) for op in ops) == 1
     x = normal(2, 2, 5, 4)
     patches = changed.prefixes[data.prefix](x)

@@ -47,13 +47,13 @@ class Long(nn.Module):
 def test_matrices_of_each_input(options):
     """The adjacency of multiples and zeros scales too: these graphs are of degree three in their numbers."""
     limit = ntkit.infinite_width(Graph(**options).double(), b_std=0.2)
-    x, z = hard(normal(9, NODES, FEATURES + NODES)), normal(4, NODES, FEATURES + NODES, seed=1)
+    x, z = hard(normal(7, NODES, FEATURES + NODES)), normal(4, NODES, FEATURES + NODES, seed=1)
     for other in (z, None):
         native, reference = (limit.both(x, other, engine=engine) for engine in ("native", "reference"))
         for a, b in zip(native, reference, strict=True):
             size = reference.nngp.abs().max() if other is None else b.abs().max()
             assert float((a - b).abs().max() / size) < 1e-8  # nearly equal graphs: 1 - rho is a difference of K
-            far = [0, 2, 3, 5, 6, 7, 8]
+            far = [0, 2, 3, 5, 6]
             apart = (a - b)[far] if other is not None else (a - b)[far][:, far]
             assert float(apart.abs().max() / b.abs().max()) < 1e-12
     for kernel, gram in ((limit.ntk, native.ntk), (limit.nngp, native.nngp)):
@@ -69,5 +69,3 @@ def test_matrices_with_long_rows(rows, columns):
         assert float((a - b).abs().max() / b.abs().max()) < 1e-12
     tape = ntkit._src.native.tape_of(limit.program((columns, 3)))
     assert [step.kind for step in tape.instructions].count(_core.Kind.MAP) == 0
-
-

@@ -1,11 +1,11 @@
 """What a program's tables fix before any data: means of channels, and covariances that all pairs of inputs share.
 
-A learned vector (a class token, a table of positions) has a mean over its channels, and sums, concatenations and normalisations need
-it: K between two fields is the product of their means, and a normalisation subtracts m m'. As long as no activation makes means of the
-data, these are numbers, which an operation :class:`Added` adds to K.
+A learned vector (a class token, a table of positions) has a mean over its channels, and sums, concatenations and normalisations
+need it: K between two fields is the product of their means, and a normalisation subtracts m m'. As long as no activation makes
+means of the data, these are numbers, which an operation :class:`Added` adds to K.
 
-Maps whose rows are long become :class:`WholeMap`, and so do means over all positions after an operation that computes whole covariances.
-A convolution of patches side by side before such an operation becomes a linear layer of patches.
+Maps whose rows are long become :class:`WholeMap`, and so do means over all positions after an operation that computes whole
+covariances. A convolution of patches side by side before such an operation becomes a linear layer of patches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from ntkit._src.program import (
 
 from .families import Added, WholeMap, family_of, has_long_rows
 
-
 _MOST_POSITIONS = 4096  # of a mean over them as one matrix
 
 
@@ -53,7 +52,9 @@ def with_constants(program: Program) -> Program:
     nodes: list[Node] = []
     new: list[int] = []  # where each node went
     prefixes = list(program.prefixes)
-    after: list[bool] = []  # whether whole covariances are computed at the node or before it, with no layer of windows after them
+    after: list[
+        bool
+    ] = []  # whether whole covariances are computed at the node or before it, with no layer of windows after them
     any_whole = any((family := family_of(node.op)) is not None and family.whole for node in program.nodes)
     means: list[Tensor | None] = []  # of the nodes of the program, shape (*positions); None: not known
 
@@ -76,7 +77,9 @@ def with_constants(program: Program) -> Program:
             if isinstance(op, Normalize):
                 mean = known[0].flatten()
                 if node.inputs[0] == node.inputs[1] and bool(mean.any()):
-                    centred = replace(program.nodes[node.inputs[0]], op=Added(-torch.outer(mean, mean)), inputs=inputs[:1])
+                    centred = replace(
+                        program.nodes[node.inputs[0]], op=Added(-torch.outer(mean, mean)), inputs=inputs[:1]
+                    )
                     nodes.append(centred)
                     inputs = (len(nodes) - 1,) * 2
             else:
@@ -85,7 +88,9 @@ def with_constants(program: Program) -> Program:
             cross = op.cross.detach().to("cpu", torch.float64)
             added, op = cross if added is None else added + cross, replace(op, cross=None)
         family = family_of(op)
-        after.append((family is not None and family.whole) or (not isinstance(op, Conv) and any(after[r] for r in node.inputs)))
+        after.append(
+            (family is not None and family.whole) or (not isinstance(op, Conv) and any(after[r] for r in node.inputs))
+        )
         if isinstance(op, (ConstantMap, AdaptiveAvgPool, AvgPool)):
             positions = program.nodes[node.inputs[0]].positions
             long = len(positions) == 1 and not isinstance(op, AvgPool) and has_long_rows(op, positions[0])
@@ -96,7 +101,11 @@ def with_constants(program: Program) -> Program:
         if any_whole and isinstance(op, Conv) and (patches := _patches(program, op, node.inputs[0])) is not None:
             data, prefix = patches
             prefixes.append(prefix)
-            nodes.append(replace(program.nodes[node.inputs[0]], op=replace(data, prefix=len(prefixes) - 1), positions=node.positions))
+            nodes.append(
+                replace(
+                    program.nodes[node.inputs[0]], op=replace(data, prefix=len(prefixes) - 1), positions=node.positions
+                )
+            )
             op, inputs = Dense(op.gains), (len(nodes) - 1,)
         new.append(add(replace(node, op=op, inputs=inputs), added))
     same = len(nodes) == len(program.nodes) and all(a.op is b.op for a, b in zip(nodes, program.nodes, strict=True))
@@ -115,7 +124,12 @@ def _patches(program: Program, op: Conv, read: int) -> tuple[Input, Callable[[Te
     node = program.nodes[read]
     data = node.op
     beside = op.kernel == op.stride and not any(map(any, op.padding)) and set(op.dilation) == {1}
-    if not isinstance(data, Input) or not beside or prod(op.kernel) == 1 or op.axes != tuple(range(len(node.positions))):
+    if (
+        not isinstance(data, Input)
+        or not beside
+        or prod(op.kernel) == 1
+        or op.axes != tuple(range(len(node.positions)))
+    ):
         return None
     prefix = partial(_as_patches, program.prefixes[data.prefix], data.channel, op.kernel)
     return replace(data, channel=len(node.positions) + 1, channels=data.channels * prod(op.kernel)), prefix

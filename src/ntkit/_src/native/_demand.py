@@ -39,7 +39,7 @@ class Demand:
         return self.variance_plane(index)._replace(covariance=covariance, step=ALL)
 
     def by_rows(self, index: int) -> bool:
-        """Return whether whole covariances of a node are computed from those of its inputs, entry by entry, and not from planes."""
+        """Return whether a node's whole covariance is computed entry by entry from those of its inputs, and not from planes."""
         return not self.alone and self.network.by_rows[index]
 
     def converts_whole(self, plane: Plane) -> bool:
@@ -69,7 +69,12 @@ class Demand:
 
     def converts(self, plane: Plane) -> bool:
         """Return whether a plane is K computed from H."""
-        return plane.covariance and not plane.step and not self.network.linear_after[plane.node] and not self.holds_variances(plane)
+        return (
+            plane.covariance
+            and not plane.step
+            and not self.network.linear_after[plane.node]
+            and not self.holds_variances(plane)
+        )
 
     def holds_variances(self, plane: Plane) -> bool:
         """Return whether a plane holds variances."""

@@ -99,7 +99,12 @@ class Emitter:
             source = part.reads[0].plane if part.reads else None
             at = part.reads[0].offset if part.reads else part.offset
             self.emit(kind, operation, plane, part.offset, source, at, factor)
-        if len(parts) == 1 and not plane.step and self._uses[plane] == 1 and kind in (_core.Kind.INPUT, _core.Kind.LAYER):
+        if (
+            len(parts) == 1
+            and not plane.step
+            and self._uses[plane] == 1
+            and kind in (_core.Kind.INPUT, _core.Kind.LAYER)
+        ):
             self._read_once.append(len(self.instructions) - 1)
         for part in parts:
             for read in part.planes:

@@ -218,14 +218,16 @@ class PlannedNetwork:
 
     @cached_property
     def by_rows(self) -> tuple[bool, ...]:
-        """Whether each node, which an operation reads as a whole covariance, is computed as one: entry by entry from its inputs'."""
+        """Whether the whole covariance of each node is wanted and computed entry by entry from those of its inputs."""
         nodes = self.program.nodes
         wanted, found = [False] * len(nodes), [False] * len(nodes)
         for index in reversed(range(len(nodes))):
             if not 1 < prod(nodes[index].positions) <= _MOST_ROWS:  # larger ones leave the cache between two operations
                 continue
             readers = [(reader, known_family(nodes[reader].op)) for reader in self.readers[index]]
-            wanted[index] = any((family.whole and index in family.inputs(nodes[r])) or found[r] for r, family in readers)
+            wanted[index] = any(
+                (family.whole and index in family.inputs(nodes[r])) or found[r] for r, family in readers
+            )
             found[index] = wanted[index] and known_family(nodes[index].op).local(self, index, nodes[index].op)
         return tuple(found)
 

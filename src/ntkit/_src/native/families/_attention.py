@@ -74,7 +74,9 @@ class AttentionFamily(WholeFamily[Attention]):
 
             def matrix() -> _core.Matrix:
                 if op.tied:
-                    return _core.Matrix(rows=count, columns=count, cached_at=network.cache_at(_core.Cached.WEIGHTS, index))
+                    return _core.Matrix(
+                        rows=count, columns=count, cached_at=network.cache_at(_core.Cached.WEIGHTS, index)
+                    )
                 numbers = op.weights(torch.zeros(count, count, dtype=torch.float64))
                 return _core.Matrix(rows=count, columns=count, numbers=numbers.flatten().tolist())
 

@@ -52,7 +52,9 @@ class TableFamily(Family[Table]):
         operation = emitter.operation(
             "table",
             index,
-            lambda: _core.Table(size=network.size(index), covariance=_numbers(op.covariance), tangent=_numbers(op.tangent)),
+            lambda: _core.Table(
+                size=network.size(index), covariance=_numbers(op.covariance), tangent=_numbers(op.tangent)
+            ),
         )
         emitter.take_slot(plane)
         for part in parts:
@@ -130,7 +132,9 @@ class JoinFamily(Family[Join]):
                 if read is not None:
                     emitter.compute(read)
                     kind = _core.Kind.PLACE if plane.step else _core.Kind.SELECT
-                    operation = emitter.operation("part", index, lambda w=which: _part(network, index, op, w), float(which))
+                    operation = emitter.operation(
+                        "part", index, lambda w=which: _part(network, index, op, w), float(which)
+                    )
                     emitter.emit(kind, operation, plane, part.offset, read, source)
                     emitter.release(read)
 

@@ -1,4 +1,4 @@
-"""Operations that mix positions freely: they read every K[p, p'] of a value at once, and its planes are copied out of the result."""
+"""Operations that mix positions freely: they read every K[p, p'] of a value at once, and its planes are copied out after."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ._family import Family, OpT
 if TYPE_CHECKING:
     from .._emitter import Emitter
     from .._network import PlannedNetwork
+
 
 def gather(emitter: Emitter, plane: Plane, part: Part) -> None:
     """Copy the planes of a value to their places in its whole covariance."""
@@ -46,7 +47,9 @@ def tokens(emitter: Emitter, index: int) -> int:
     return prod(emitter.nodes[index].positions)
 
 
-def map_both_sides(emitter: Emitter, operation: int, read: Plane, plane: Plane, rows: int, columns: int, step: str = "half") -> None:
+def map_both_sides(
+    emitter: Emitter, operation: int, read: Plane, plane: Plane, rows: int, columns: int, step: str = "half"
+) -> None:
     """Emit A(x) K A(x')^T of a whole covariance, ``plane`` of ``read``; A is (``rows``, ``columns``)."""
     half = plane._replace(step=step)
     emitter.take_slot(half, rows * columns)
