@@ -50,7 +50,9 @@ class AttentionFamily(WholeFamily[Attention]):
             return plane
         return plane._replace(node=network.program.nodes[index].inputs[0], step=ALL)
 
-    def store(self, network: PlannedNetwork, index: int, op: Attention, what: _core.Cached, target: int) -> object:
+    def store(
+        self, network: PlannedNetwork, index: int, op: Attention, what: _core.Cached, target: int
+    ) -> _core.Store | _core.Weights:
         if what != _core.Cached.WEIGHTS:
             return super().store(network, index, op, what, target)
         low, high = (0.0, 1.0) if op.phi is None else op.phi.slopes() or (0.0, 1.0)

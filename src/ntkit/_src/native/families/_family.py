@@ -93,7 +93,9 @@ class Family(Generic[OpT]):
         """Return the range of inputs that all its versions together cover, in words; None if they cover every input."""
         return None
 
-    def store(self, network: PlannedNetwork, index: int, op: OpT, what: _core.Cached, target: int) -> _core.Store:
+    def store(
+        self, network: PlannedNetwork, index: int, op: OpT, what: _core.Cached, target: int
+    ) -> _core.Store | _core.Weights:
         """Return the operation that stores cached data, beginning at index ``target``."""
         return _core.Store(size=network.size(index), what=what, target_at=target)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -132,9 +133,8 @@ class JoinFamily(Family[Join]):
                 if read is not None:
                     emitter.compute(read)
                     kind = _core.Kind.PLACE if plane.step else _core.Kind.SELECT
-                    operation = emitter.operation(
-                        "part", index, lambda w=which: _part(network, index, op, w), float(which)
-                    )
+                    part_of = partial(_part, network, index, op, which)
+                    operation = emitter.operation("part", index, part_of, float(which))
                     emitter.emit(kind, operation, plane, part.offset, read, source)
                     emitter.release(read)
 
