@@ -16,7 +16,7 @@ from ntkit._src.program import Normalize, Program
 from . import _core
 from ._constants import UnknownMeans, with_constants
 from ._rescaling import scaling, with_rescaling
-from .families import Data, Rescale, data_size, family_of, known_family
+from .families import Data, data_size, family_of, known_family
 
 _MOST_NODES = 400  # planning recurses through them
 _MOST_ROWS = 64  # positions of a value that is computed as a whole covariance
@@ -65,7 +65,11 @@ class PlannedNetwork:
     @cached_property
     def program(self) -> Program:
         """The operations, with the changes of scale between them."""
-        return with_rescaling(with_constants(self.traced))
+        return with_rescaling(self._scaled_alike)
+
+    @cached_property
+    def _scaled_alike(self) -> Program:
+        return with_constants(self.traced)
 
     @cached_property
     def scaling(self) -> tuple[bool, ...]:
@@ -75,7 +79,7 @@ class PlannedNetwork:
     @cached_property
     def rescales(self) -> bool:
         """Whether the data have a scale of their own, up to where values stop scaling along."""
-        return any(isinstance(node.op, Rescale) for node in self.program.nodes)
+        return self.program is not self._scaled_alike
 
     @property
     def ratio_at(self) -> int:
