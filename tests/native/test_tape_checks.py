@@ -156,7 +156,6 @@ BAD_OPERATIONS = {
         {"product": Product(size=ROW, first_half_at=1, second_half_at=6)},
         r"second_half_at \[6, 10\) ends behind the 9",
     ),
-    "convert without half": ({"convert": Convert(size=ROW)}, "half_at is needed and not set"),
     "rescale without ratio": ({"rescale": Rescale(size=ROW)}, "ratio_at is needed and not set"),
     "a ratio beyond the end": ({"rescale": Rescale(size=ROW, ratio_at=9)}, r"ratio_at \[9, 10\) ends behind the 9"),
     "rescale beyond the end": (
