@@ -38,6 +38,13 @@ class Read(nn.Module):
         return x.mean(1) if self.token is None else x[:, self.token]
 
 
+class Transposed(nn.Module):
+    """Channels last."""
+
+    def forward(self, x):
+        return x.transpose(1, 2)
+
+
 class Patches(nn.Module):
     """An image cut into tokens, a class token and positions before them if asked for."""
 
@@ -85,6 +92,13 @@ CASES = {
     ),
     "patches": ((3, 4, 6), lambda: image(*block(phi=nn.GELU), learned=False)),
     "patches, class token, positions": ((3, 4, 6), lambda: image(*block(), *block(phi=nn.GELU), learned=True)),
+    "convolutions, then tokens": (
+        (3, 4, 4),
+        lambda: nn.Sequential(
+            *(nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Conv2d(4, WIDTH, 3, 2, 1), nn.ReLU()),
+            *(nn.Flatten(2), Transposed(), SelfAttention(WIDTH, 2, "softmax", "linear", tied=True), nn.ReLU(), Read(), nn.Linear(WIDTH, 1)),
+        ),
+    ),
     "read at the class token": ((3, 4, 6), lambda: image(*block(), learned=True, read=0)),
 }  # fmt: skip
 

@@ -30,7 +30,9 @@ class RectifiedFamily(Family[Pointwise]):
         return isinstance(layer, (Dense, Conv)) and float(layer.gains.w_std) != 0 and len(network.readers[before]) == 1
 
     def local(self, network: PlannedNetwork, index: int, op: Pointwise) -> bool:
-        return same_gain(network, index)
+        before = network.program.nodes[index].inputs[0]
+        windows = isinstance(network.program.nodes[before].op, Conv) and self.fuses(network, index, op)
+        return same_gain(network, index) and not windows
 
     def may_be_negative(self, op: Pointwise, before: bool) -> bool:
         low, high = _slopes(op)
