@@ -96,7 +96,8 @@ CASES = {
         (3, 4, 4),
         lambda: nn.Sequential(
             *(nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Conv2d(4, WIDTH, 3, 2, 1), nn.ReLU()),
-            *(nn.Flatten(2), Transposed(), SelfAttention(WIDTH, 2, "softmax", "linear", tied=True), nn.ReLU(), Read(), nn.Linear(WIDTH, 1)),
+            *(nn.Flatten(2), Transposed(), SelfAttention(WIDTH, 2, "softmax", "linear", tied=True)),
+            *(nn.ReLU(), Read(), nn.Linear(WIDTH, 1)),
         ),
     ),
     "read at the class token": ((3, 4, 6), lambda: image(*block(), learned=True, read=0)),
