@@ -159,3 +159,17 @@ def test_what_the_reference_engine_computes(mechanism, samples, words):
     limit = ntkit.infinite_width(tokens(*block(mechanism, "sqrt")).double(), attention_samples=samples)
     assert words in unsupported(limit.program((TOKENS, 5)))
     assert words in str(limit.explain((TOKENS, 5))).splitlines()[-1]
+
+
+def test_scales_that_grow_apart_are_refused():
+    """Without softmax, each layer raises the scale of an input to its third power, and H of very different ones has lost K."""
+    layers = [SelfAttention(WIDTH, 2, "identity", "linear", tied=True) for _ in range(2)]
+    limit = ntkit.infinite_width(nn.Sequential(*layers, nn.ReLU(), Read(), nn.Linear(WIDTH, 1)).double(), b_std=0.3)
+    x = normal(3, TOKENS, WIDTH)
+    torch.testing.assert_close(limit.ntk(x, engine="native"), limit.ntk(x, engine="reference"), rtol=1e-10, atol=0)
+    x[0] *= 10
+    with pytest.raises(
+        ntkit.errors.EngineError, match="standard deviations of any two inputs within a factor of 65,536"
+    ):
+        limit.ntk(x, engine="native")
+    assert torch.equal(limit.ntk(x), limit.ntk(x, engine="reference"))

@@ -168,11 +168,19 @@ class Runner:
         return _Batch(data, cache, plan.data_sizes if plan.batch > 1 else ())
 
     def _check_scales(self, batch: _Batch, scales: dict[int, tuple[float, float]]) -> None:
-        """Refuse deviations of very different size before a normalisation: the larger one dominates H, which has then lost K."""
+        """Refuse deviations of very different size: the larger one dominates H, which has then lost K.
+
+        They are looked at before a normalisation, and after attention, which may raise the scale of an input to its third power.
+        """
         for (what, index), start in self.network.cache.items():
-            if what == _core.Cached.SCALE:
-                node = self.network.program.nodes[index]
+            node = self.network.program.nodes[index]
+            mixed = what == _core.Cached.HALF and known_family(node.op).whole and not self.network.linear_after[index]
+            if what == _core.Cached.SCALE or mixed:
                 found = batch.cache[:, start : start + prod(node.positions)]
+                if mixed:
+                    found = np.sqrt(found[found > 0])  # of a variance of zero, K and H are exact
+                    if not found.size:
+                        continue
                 low, high = scales.get(index, (np.inf, 0.0))
                 scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
                 if high > MOST_RATIO * low:

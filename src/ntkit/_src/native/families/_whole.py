@@ -14,6 +14,7 @@ from ntkit._src.program import DataMap, PositionMap
 from .. import _core
 from .._plane import Part, Plane
 from ._family import Family, OpT
+from ._normalize import MOST_RATIO
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
@@ -72,6 +73,9 @@ class WholeFamily(Family[OpT]):
             yield _core.Cached.HALF, read
         if not network.linear_after[index]:
             yield _core.Cached.HALF, index
+
+    def covered(self, op: OpT) -> str:
+        return f"standard deviations of any two inputs within a factor of {MOST_RATIO:,.0f}"
 
     def may_be_negative(self, op: OpT, before: bool) -> bool:
         return True
