@@ -54,7 +54,8 @@ class NativeEngine:
     It computes in float32 for float32 inputs if the network has only activations of the ReLU family, no product of branches and
     no normalisation, and in float64 otherwise. Activations that are expanded in series have versions of more and more Hermite
     orders, for larger and larger variances: the first that covers all inputs is used. Where none does, it raises
-    :class:`BeyondRange`; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
+    :class:`BeyondRange`; likewise where deviations before a normalisation or after attention differ by more than a
+    factor of 65,536.
     :func:`ranges` lists both limits.
     """
 
