@@ -3,10 +3,10 @@
 import pytest
 from tests.native.tapes import ACTIVATE, CLEAR, GOOD, ONE, READ, ROW, TABLE, step, tape
 from tests.native.test_map_checks import MAPS
+from tests.native.test_whole_checks import WHOLE
 
 from ntkit._src.native._core import (
     Cached,
-    Convert,
     Fill,
     Function,
     Input,
@@ -156,7 +156,6 @@ BAD_OPERATIONS = {
         {"product": Product(size=ROW, first_half_at=1, second_half_at=6)},
         r"second_half_at \[6, 10\) ends behind the 9",
     ),
-    "convert without half": ({"convert": Convert(size=ROW)}, "half_at is needed and not set"),
     "rescale without ratio": ({"rescale": Rescale(size=ROW)}, "ratio_at is needed and not set"),
     "a ratio beyond the end": ({"rescale": Rescale(size=ROW, ratio_at=9)}, r"ratio_at \[9, 10\) ends behind the 9"),
     "rescale beyond the end": (
@@ -345,4 +344,4 @@ def test_every_kind_has_an_instruction_that_is_accepted():
     with pytest.raises(ValueError, match="half_in_at"):  # the last one pads H
         tape(accepted)
     tape([*accepted[:-1], step(Kind.LAYER, "padded", out_slot=0, covariance_in=True)])
-    assert {made.kind for made in accepted} | MAPS == set(Kind)  # those are in test_map_checks.py
+    assert {made.kind for made in accepted} | MAPS | WHOLE == set(Kind)  # those are in files of their own

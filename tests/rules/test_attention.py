@@ -217,17 +217,17 @@ def test_gains_are_differentiable():
 
 
 def test_explain_says_what_is_computed():
-    def label(**options):
+    def label(engine, **options):
         net = nn.Sequential(nn.Linear(3, 4), SelfAttention(4, 2, **options), Mean(), nn.Linear(4, 1))
         limit = ntkit.infinite_width(net, attention_samples=64)
         rows = [row for row in limit.explain((3, 3)).rows if "attention" in row.operation]
-        assert [row.engine for row in rows] == ["reference"]
+        assert [row.engine for row in rows] == [engine]
         return rows[0].operation
 
-    assert label() == "attention softmax, 64 samples"
-    assert label(mechanism="relu") == "attention relu"
-    assert label(**TIED) == "attention softmax at 1/d"
-    assert label(scaling="linear") == "attention at 1/d, logits vanish: mean of tokens"
+    assert label("reference") == "attention softmax, 64 samples"
+    assert label("reference", mechanism="relu") == "attention relu"
+    assert label("native", **TIED) == "attention softmax at 1/d"
+    assert label("native", scaling="linear") == "attention at 1/d, logits vanish: mean of tokens"
 
 
 @pytest.mark.slow

@@ -151,7 +151,7 @@ def test_a_table_used_twice_is_refused():
 def test_explain_names_them():
     rows = ntkit.infinite_width(Text(8)).explain((4,)).rows
     assert [row.operation for row in rows][:3] == ["embedding", "table", "sum"]
-    assert {row.engine for row in rows} == {"reference"}
+    assert {row.engine for row in rows} == {"native"}
 
 
 class Gpt(nn.Module):

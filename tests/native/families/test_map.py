@@ -120,10 +120,10 @@ def test_weights_of_both_signs_make_covariances_negative():
 
 
 def test_long_rows_stay_with_the_reference_engine():
-    """Whose matrix products are faster there: dense matrices of more than 64 positions."""
+    """Along one of several axes: dense matrices of more than 64 positions. Along the only one, they are whole maps."""
     for size, reason in (
         (64, None),
-        (65, "a matrix of 65 x 65 positions with long rows, for which matrix products are faster"),
+        (65, "a matrix of 65 x 65 positions with long rows along one of several axes"),
     ):
         found = unsupported(network(_net(Frozen(torch.ones(size, size), ROWS)), 3, size, 1).program)
         assert found is None if reason is None else reason in found

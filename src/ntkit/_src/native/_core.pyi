@@ -49,17 +49,37 @@ class Kind(enum.IntEnum):
 
     REDUCE = 18
 
-    SETTLE = 19
+    RELABEL = 19
 
-    COMBINE = 20
+    PLACE = 20
 
-    CONVERT = 21
+    INDEPENDENT = 21
 
-    RESCALE = 22
+    LOOKUP = 22
 
-    STORE = 23
+    TABLE = 23
 
-    OUTPUT = 24
+    GATHER = 24
+
+    LEFT = 25
+
+    RIGHT = 26
+
+    SCATTER = 27
+
+    WEIGHTS = 28
+
+    SETTLE = 29
+
+    COMBINE = 30
+
+    CONVERT = 31
+
+    RESCALE = 32
+
+    STORE = 33
+
+    OUTPUT = 34
 
 class Cached(enum.IntEnum):
     DEVIATION = 0
@@ -73,6 +93,8 @@ class Cached(enum.IntEnum):
     MEAN = 4
 
     SERIES = 5
+
+    WEIGHTS = 6
 
 class Function(enum.IntEnum):
     ERF = 0
@@ -487,6 +509,81 @@ class Plain:
     def size(self) -> list[int]: ...
     def __repr__(self) -> str: ...
 
+class Matrix:
+    def __init__(
+        self,
+        *,
+        rows: int = ...,
+        columns: int = ...,
+        cached_at: int = ...,
+        data: int = ...,
+        transposed: bool = ...,
+        numbers: Sequence[float] = ...,
+    ) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def cached_at(self) -> int: ...
+    @property
+    def data(self) -> int: ...
+    @property
+    def transposed(self) -> bool: ...
+    @property
+    def numbers(self) -> list[float]: ...
+    def __repr__(self) -> str: ...
+
+class Weights:
+    def __init__(
+        self,
+        *,
+        tokens: int = ...,
+        factor: float = ...,
+        softmax: bool = ...,
+        low: float = ...,
+        high: float = ...,
+        mask: Sequence[float] = ...,
+        target_at: int = ...,
+    ) -> None: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def factor(self) -> float: ...
+    @property
+    def softmax(self) -> bool: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def mask(self) -> list[float]: ...
+    @property
+    def target_at(self) -> int: ...
+    def __repr__(self) -> str: ...
+
+class Lookup:
+    def __init__(self, *, size: Sequence[int] = ..., data: int = ..., padding: float = ...) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def data(self) -> int: ...
+    @property
+    def padding(self) -> float: ...
+    def __repr__(self) -> str: ...
+
+class Table:
+    def __init__(
+        self, *, size: Sequence[int] = ..., covariance: Sequence[float] = ..., tangent: Sequence[float] = ...
+    ) -> None: ...
+    @property
+    def size(self) -> list[int]: ...
+    @property
+    def covariance(self) -> list[float]: ...
+    @property
+    def tangent(self) -> list[float]: ...
+    def __repr__(self) -> str: ...
+
 class Instruction:
     def __init__(
         self,
@@ -503,6 +600,7 @@ class Instruction:
         covariance_in: bool = False,
         covariance_out: bool = False,
         cache_only: bool = False,
+        whole: int = 0,
         chained: bool = False,
     ) -> None: ...
     @property
@@ -530,6 +628,8 @@ class Instruction:
     @property
     def cache_only(self) -> bool: ...
     @property
+    def whole(self) -> int: ...
+    @property
     def chained(self) -> bool: ...
     @chained.setter
     def chained(self, arg: bool, /) -> None: ...
@@ -555,6 +655,10 @@ class Tape:
             | Rescale
             | Store
             | Plain
+            | Matrix
+            | Weights
+            | Lookup
+            | Table
         ],
         instructions: Sequence[Instruction],
         batch: int,
@@ -585,6 +689,10 @@ class Tape:
         | Rescale
         | Store
         | Plain
+        | Matrix
+        | Weights
+        | Lookup
+        | Table
     ]: ...
     @property
     def instructions(self) -> list[Instruction]: ...

@@ -15,7 +15,7 @@ from itertools import product
 from ntkit._src.program import Node
 
 from ._network import PlannedNetwork
-from ._plane import Offset, Part, Plane, Read
+from ._plane import ALL, Offset, Part, Plane, Read
 from .families import known_family
 
 
@@ -33,6 +33,20 @@ class Demand:
     def variance_plane(self, index: int) -> Plane:
         """Return the plane that holds the variances of a node."""
         return Plane(index, (0,) * len(self.nodes[index].positions), True)
+
+    def whole(self, index: int, covariance: bool = True) -> Plane:
+        """Return every K[p, p'] of a node at once, or every H."""
+        return self.variance_plane(index)._replace(covariance=covariance, step=ALL)
+
+    def by_rows(self, index: int) -> bool:
+        """Return whether a node's whole covariance is computed entry by entry from those of its inputs, and not from planes."""
+        return not self.alone and self.network.by_rows[index]
+
+    def converts_whole(self, plane: Plane) -> bool:
+        """Return whether a whole covariance is K computed from H, or H computed from K."""
+        if known_family(self.nodes[plane.node].op).whole:
+            return not plane.covariance
+        return self.by_rows(plane.node) and plane.covariance and not self.network.linear_after[plane.node]
 
     def uses(self, roots: list[Plane]) -> Counter[Plane]:
         """Count how often each plane is read to compute some planes, including those planes themselves."""
@@ -55,7 +69,12 @@ class Demand:
 
     def converts(self, plane: Plane) -> bool:
         """Return whether a plane is K computed from H."""
-        return plane.covariance and not self.network.linear_after[plane.node] and not self.holds_variances(plane)
+        return (
+            plane.covariance
+            and not plane.step
+            and not self.network.linear_after[plane.node]
+            and not self.holds_variances(plane)
+        )
 
     def holds_variances(self, plane: Plane) -> bool:
         """Return whether a plane holds variances."""
@@ -67,11 +86,16 @@ class Demand:
 
     def parts(self, plane: Plane) -> list[Part]:
         """Return what each ordinary offset of a plane is computed from."""
+        if plane.step == ALL:
+            return [Part(plane.offset, self._whole_reads(plane))]
         if self.converts(plane):
             h = plane._replace(covariance=False)
             return [Part(offset, [Read(h, offset, 0)]) for offset in self._ordinary(plane)]
         if self.vanishes(plane):
             return [Part(plane.offset, [Read(self.variance_plane(plane.node), plane.offset, 0)])]
+        if self.copied(plane.node):
+            made = self.whole(plane.node, plane.covariance or not self.by_rows(plane.node))
+            return [Part(offset, [Read(made, made.offset, 0)]) for offset in self._ordinary(plane)]
         variances, node = self.holds_variances(plane), self.nodes[plane.node]
         if not variances and plane.node in self.network.fused:
             node, covariance = self.nodes[node.inputs[0]], False
@@ -84,6 +108,36 @@ class Demand:
             Part(offset, self._reads(node, plane.node, offset, variances, covariance, copy))
             for offset in self._ordinary(plane)
         ]
+
+    def copied(self, index: int) -> bool:
+        """Return whether the planes of a node are copied out of its whole covariance."""
+        return self.by_rows(index) or known_family(self.nodes[index].op).whole
+
+    def _whole_reads(self, plane: Plane) -> list[Read]:
+        """Return what a whole covariance is computed from."""
+        index, node = plane.node, self.nodes[plane.node]
+        family = known_family(node.op)
+        if self.converts_whole(plane):
+            return [Read(self.whole(index, not plane.covariance), plane.offset, 0)]
+        if not family.whole and not self.by_rows(index):
+            return [self._natural(index, offset) for offset in self._offsets(index)]
+        covariance = family.whole or (plane.covariance and not self.network.reads_h[index])
+        if index in self.network.fused:
+            node, covariance = self.nodes[node.inputs[0]], False
+            family = known_family(node.op)
+        reads = []
+        for which, read in enumerate(family.inputs(node)):
+            source = self.whole(read, covariance)
+            reads.append(Read(source, source.offset, which))
+        return reads
+
+    def _offsets(self, index: int) -> list[Offset]:
+        return list(product(*(range(1 - size, size) for size in self.nodes[index].positions)))
+
+    def _natural(self, index: int, offset: Offset) -> Read:
+        """Return the plane of an ordinary offset as it is: H where a nonlinear operation follows, except variances."""
+        variances = self.alone and not any(offset)
+        return Read(self._request(index, offset, variances or self.network.linear_after[index], (), ()), offset, 0)
 
     def _reads(
         self, node: Node, index: int, offset: Offset, variances: bool, covariance: bool, copy: Offset

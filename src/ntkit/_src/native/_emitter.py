@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ntkit._src.program import Input
-
 from . import _core
 from ._demand import Demand
 from ._network import PlannedNetwork
-from ._plane import Offset, Part, Plane
-from .families import known_family
+from ._plane import ALL, Offset, Part, Plane
+from .families import Data, gather, known_family, scatter
 
 POSITION_BYTES = 2 * 64  # bytes of a plane per position: kLanes numbers of K or H, and as many of Theta
+
+_ON_SLOTS = (_core.Kind.GATHER, _core.Kind.LEFT, _core.Kind.RIGHT, _core.Kind.PLACE)
+"""Instructions that write whole covariances as they are, not row by row."""
 
 _Operation = Any  # one of the operations of `_core`; the Tape checks which
 
@@ -25,7 +26,7 @@ class TapePlan:
     """A tape and the sizes of its inputs."""
 
     tape: _core.Tape  # the instructions; ``print(tape)`` lists them
-    inputs: tuple[Input, ...]  # the operations whose data it reads, in order: each (channels, positions)
+    inputs: tuple[Data, ...]  # the operations whose data it reads, in order
     data_sizes: tuple[int, ...]  # how many numbers per input it reads of each of ``inputs``
     cache_size: int  # how many numbers of each input are cached
     batch: int  # how many blocks of pairs it runs at once: more than one if no value has positions
@@ -86,7 +87,10 @@ class Emitter:
             return
         parts, index = self.demand.parts(plane), plane.node
         self._computed += 1
-        if self.demand.converts(plane):
+        family, op = known_family(self.nodes[index].op), self.nodes[index].op
+        if plane.step == ALL and not self.demand.converts_whole(plane) and not self.demand.by_rows(index):
+            gather(self, plane, parts[0]) if not family.whole else family.emit_whole(self, plane, op)
+        elif self.demand.converts(plane) or (plane.step == ALL and self.demand.converts_whole(plane)):
             half_at = self.network.cache_at(_core.Cached.HALF, index)
             convert = self.operation(
                 "convert", index, lambda: _core.Convert(size=self.network.size(index), half_at=half_at)
@@ -94,9 +98,10 @@ class Emitter:
             self.unary(_core.Kind.CONVERT, convert, plane, parts)
         elif self.demand.vanishes(plane):
             self.unary(_core.Kind.FILL, self.fill(index, 0.0), plane, parts)  # Theta is that of the value with itself
+        elif not plane.step and self.demand.copied(index):
+            scatter(self, plane, parts)
         else:
-            op = self.nodes[index].op
-            known_family(op).emit(self, plane, parts, op)
+            family.emit(self, plane, parts, op)
 
     def unary(self, kind: _core.Kind, operation: int, plane: Plane, parts: list[Part], factor: float = 1.0) -> None:
         """Emit one instruction per part, each of which reads at most one plane."""
@@ -108,7 +113,12 @@ class Emitter:
             source = part.reads[0].plane if part.reads else None
             at = part.reads[0].offset if part.reads else part.offset
             self.emit(kind, operation, plane, part.offset, source, at, factor)
-        if len(parts) == 1 and self._uses[plane] == 1 and kind in (_core.Kind.INPUT, _core.Kind.LAYER):
+        if (
+            len(parts) == 1
+            and not plane.step
+            and self._uses[plane] == 1
+            and kind in (_core.Kind.INPUT, _core.Kind.LAYER)
+        ):
             self._read_once.append(len(self.instructions) - 1)
         for part in parts:
             for read in part.planes:
@@ -176,7 +186,7 @@ class Emitter:
         made = known_family(op).store(self.network, index, op, what, self.network.cache[what, index])
         self.instructions.append(
             _core.Instruction(
-                _core.Kind.STORE,
+                _core.Kind.WEIGHTS if what == _core.Cached.WEIGHTS else _core.Kind.STORE,
                 self._add(made),
                 in_slot=self._slot[plane],
                 covariance_in=plane.covariance,
@@ -220,6 +230,7 @@ class Emitter:
                 covariance_in=covariance_in,
                 covariance_out=plane.covariance,
                 cache_only=self.demand.holds_variances(plane),
+                whole=prod(self.nodes[plane.node].positions) if plane.step == ALL and kind not in _ON_SLOTS else 0,
             )
         )
 
@@ -257,9 +268,10 @@ class Emitter:
         self.operations.append(operation)
         return len(self.operations) - 1
 
-    def take_slot(self, plane: Plane) -> int:
-        """Reserve memory for a plane."""
-        positions = self.network.batch * prod(self.nodes[plane.node].positions)
+    def take_slot(self, plane: Plane, positions: int = 0) -> int:
+        """Reserve memory for a plane, or for so many positions."""
+        count = prod(self.nodes[plane.node].positions)
+        positions = positions or (count**2 if plane.step == ALL else self.network.batch * count)
         free = self._free.setdefault(positions, [])
         if not free:
             free.append(len(self._slot_positions))
@@ -305,7 +317,7 @@ class Emitter:
             cache_size=network.cache_size,
             data_sizes=network.data_sizes,
         )
-        inputs = [op for index in network.inputs if isinstance(op := self.nodes[index].op, Input)]
+        inputs = [op for index in network.inputs if isinstance(op := self.nodes[index].op, Data)]
         return TapePlan(
             tape,
             tuple(inputs),

@@ -66,7 +66,8 @@ class NativeEngine:
     It computes in float32 for float32 inputs if the network has only activations of the ReLU family, no product of branches and
     no normalisation, and in float64 otherwise. Activations that are expanded in series have versions of more and more Hermite
     orders, for larger and larger variances: the first that covers all inputs is used. Where none does, it raises
-    :class:`BeyondRange`; likewise where deviations that a normalisation divides by differ by more than a factor of 65,536.
+    :class:`BeyondRange`; likewise where deviations before a normalisation or after attention differ by more than a
+    factor of 65,536.
     :func:`ranges` lists both limits.
     """
 
@@ -76,9 +77,9 @@ class NativeEngine:
         self._planned: NativeEngine | None = None
 
     def with_gains(self, program: Program) -> NativeEngine:
-        """Return the engine of a program that differs in the values of gains alone, which plans no tape of its own."""
+        """Return the engine of a program that differs in the values of gains alone; it plans tapes only if they are rewritten."""
         other = NativeEngine(program)
-        other._planned = self
+        other._planned = None if self.runner().network.rewritten else self
         return other
 
     def gram(self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, progress: Progress | None = None) -> Kernels:
@@ -99,6 +100,8 @@ class NativeEngine:
         self, x1: Tensor, x2: Tensor | None, ntk: bool, nngp: bool, gains: Mapping[int, Gains], count: int
     ) -> Kernels | None:
         """Compute Theta and K, shape (count, n1, n2), for gains that are tensors (count,); None if the inputs are not few."""
+        if self.runner().network.rewritten:
+            return None
         numbers = numbers_over_gains(self.program, gains, count)
         return self._first_covering(lambda runner: runner.over_gains(x1, x2, ntk, nngp, *numbers))
 

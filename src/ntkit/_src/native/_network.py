@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from ntkit._src.program import Conv, Dense, Input, Normalize, Program
+from ntkit._src.program import Conv, Dense, Normalize, Program
 
 from . import _core
+from ._constants import UnknownMeans, with_constants
 from ._rescaling import scaling, with_rescaling
-from .families import family_of, known_family, largest_bias, why_none
+from .families import Data, Rescale, data_size, family_of, known_family, largest_bias
 
 _MOST_NODES = 400  # planning recurses through them
+_MOST_ROWS = 64  # positions of a value that is computed as a whole covariance
 _BLOCKS = 32
 
 
@@ -26,14 +28,18 @@ def unsupported(program: Program) -> str | None:
     if len(program.nodes) > _MOST_NODES:
         return f"more than {_MOST_NODES} operations"
     network = PlannedNetwork(program)
+    try:
+        _ = network.program
+    except UnknownMeans:
+        return "means of channels"
     for index, node in enumerate(network.program.nodes):
         if len(node.positions) > _core.AXES:
             return f"{node.path}: more than {_core.AXES} position axes"
         family = family_of(node.op)
-        missing = why_none(node.op) if family is None else family.missing(network, index, node.op)
+        missing = node.op.label() if family is None else family.missing(network, index, node.op)
         if missing is not None:
             return f"{node.path}: {missing}"
-    return "means of channels" if program.means_needed else None
+    return None
 
 
 def single_precision(program: Program) -> bool:
@@ -60,7 +66,18 @@ class PlannedNetwork:
     @cached_property
     def program(self) -> Program:
         """The operations, with the changes of scale between them."""
-        return with_rescaling(self.traced)
+        return with_rescaling(self._scaled_alike)
+
+    @cached_property
+    def _scaled_alike(self) -> Program:
+        return with_constants(self.traced)
+
+    @cached_property
+    def rewritten(self) -> bool:
+        """Whether operations are others than those that were traced, changes of scale aside."""
+        ops = [node.op for node in self.program.nodes if not isinstance(node.op, Rescale)]
+        traced = [node.op for node in self.traced.nodes]
+        return len(ops) != len(traced) or any(a is not b for a, b in zip(ops, traced, strict=True))
 
     @cached_property
     def scaling(self) -> tuple[bool, ...]:
@@ -70,7 +87,7 @@ class PlannedNetwork:
     @cached_property
     def rescales(self) -> bool:
         """Whether the data have a scale of their own, up to where values stop scaling along."""
-        return self.program is not self.traced
+        return self.program is not self._scaled_alike
 
     @property
     def ratio_at(self) -> int:
@@ -103,7 +120,7 @@ class PlannedNetwork:
     @cached_property
     def inputs(self) -> tuple[int, ...]:
         """The nodes that read data, in the order of the data."""
-        return tuple(index for index, node in enumerate(self.program.nodes) if isinstance(node.op, Input))
+        return tuple(index for index, node in enumerate(self.program.nodes) if isinstance(node.op, Data))
 
     @cached_property
     def layers(self) -> tuple[int, ...]:
@@ -113,8 +130,7 @@ class PlannedNetwork:
     @cached_property
     def data_sizes(self) -> tuple[int, ...]:
         """How many numbers per input each of the ``inputs`` reads."""
-        nodes = [self.program.nodes[index] for index in self.inputs]
-        return tuple(node.op.channels * prod(node.positions) for node in nodes if isinstance(node.op, Input))
+        return tuple(data_size(self.program, self.program.nodes[index]) for index in self.inputs)
 
     @cached_property
     def reads_h(self) -> tuple[bool, ...]:
@@ -203,6 +219,8 @@ class PlannedNetwork:
     def cache_numbers(self, what: _core.Cached, index: int) -> int:
         """Return how many numbers cached data of a node take."""
         node = self.program.nodes[index]
+        if what == _core.Cached.WEIGHTS:
+            return prod(node.positions) ** 2
         return known_family(node.op).cache_numbers(self, what, node.op) * prod(node.positions)
 
     @cached_property
@@ -214,6 +232,21 @@ class PlannedNetwork:
     def bias(self) -> float:
         """The largest variance of a bias relative to that of the same layer's weights."""
         return largest_bias(self.program)
+
+    @cached_property
+    def by_rows(self) -> tuple[bool, ...]:
+        """Whether the whole covariance of each node is wanted and computed entry by entry from those of its inputs."""
+        nodes = self.program.nodes
+        wanted, found = [False] * len(nodes), [False] * len(nodes)
+        for index in reversed(range(len(nodes))):
+            if not 1 < prod(nodes[index].positions) <= _MOST_ROWS:  # larger ones leave the cache between two operations
+                continue
+            readers = [(reader, known_family(nodes[reader].op)) for reader in self.readers[index]]
+            wanted[index] = any(
+                (family.whole and index in family.inputs(nodes[r])) or found[r] for r, family in readers
+            )
+            found[index] = wanted[index] and known_family(nodes[index].op).local(self, index, nodes[index].op)
+        return tuple(found)
 
     @property
     def windows(self) -> bool:

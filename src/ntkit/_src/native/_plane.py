@@ -18,6 +18,10 @@ class Plane(NamedTuple):
     step: str = ""  # names an intermediate result that is a plane too; empty for the node's own
 
 
+ALL = "all"
+"""The step of a whole covariance: every K[p, p'] of a value, or every H, at once."""
+
+
 class Read(NamedTuple):
     """One plane that another is computed from."""
 

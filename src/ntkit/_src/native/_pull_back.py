@@ -99,6 +99,8 @@ class PullBack:
     @cached_property
     def missing(self) -> str | None:
         """What the native engine lacks to differentiate the kernels; None if it lacks nothing."""
+        if self._network.rewritten:
+            return "the native engine has no derivatives of a network whose operations it rewrites (tokens, attention)"
         planned = self._plan(True)
         plan, segments, layers = planned
         kinds = {s.kind.name.lower() for s in plan.tape.instructions if not _core.has_adjoint(plan.tape, s)}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ntkit._src.program import Input, Node, Normalize, Program
+from ntkit._src.program import DataMap, Input, Lookup, Node, Normalize, Program
 
 from .families import Rescale, family_of
 
@@ -30,6 +30,8 @@ def scaling(program: Program) -> tuple[bool, ...]:
 
 def with_rescaling(program: Program) -> Program:
     """Insert the changes of scale that a program needs; most need none and are returned as they are."""
+    if any(isinstance(node.op, (Lookup, DataMap)) for node in program.nodes):
+        return program  # such data have no scale
     along = scaling(program)
     if along[program.output] or not any(
         (family := family_of(node.op)) is not None and family.reads_angle and all(along[read] for read in node.inputs)

@@ -23,7 +23,7 @@ from ._emitter import TapePlan
 from ._network import PlannedNetwork
 from ._products import SIDE, side, tiles_for, whole
 from ._tapes import tape_alone, tape_between
-from .families import MOST_RATIO, known_family, largest_bias, layer_numbers
+from .families import MOST_RATIO, Data, known_family, largest_bias, layer_numbers
 
 _CHUNK_BYTES = 48 << 20  # each for the packed columns, the packed rows and a tile of the result
 # Large, because after each matrix product torch's threads spin for some milliseconds and take the processor from the layers that
@@ -80,7 +80,16 @@ class Runner:
 
     def __init__(self, network: PlannedNetwork) -> None:
         self.network, self._bias = network, network.bias
-        self._scales = [item for item in network.cache.items() if item[0][0] == _core.Cached.SCALE]
+        self._scales = [
+            ((what, index), start)
+            for (what, index), start in network.cache.items()
+            if what == _core.Cached.SCALE
+            or (
+                what == _core.Cached.HALF
+                and known_family(network.program.nodes[index].op).whole
+                and not network.linear_after[index]
+            )
+        ]
         self._plans: dict[tuple[TapeKind, bool, int], TapePlan] = {}
         # The runner of the same network with other gains, whose tapes it takes, and its own numbers for them.
         self._planned: Runner | None = None
@@ -102,7 +111,7 @@ class Runner:
         plan = self.plan("between", ntk, n2)
         tiles = tiles_for(n1, n2, plan.data_sizes, dtype) if plan.batch > 1 else None
         # If the core computes in the dtype of the inputs, it writes directly into the result.
-        out = [np.empty((n1, n2), _NUMPY[x1.dtype]) if wanted else None for wanted in (ntk, nngp)]
+        out = [np.empty((n1, n2), _NUMPY[_result_dtype(x1)]) if wanted else None for wanted in (ntk, nngp)]
         total = n1 * n2 if x2 is not None else n1 * (n1 + 1) // 2
         done, threads, size = 0, torch.get_num_threads(), dtype.itemsize
         step = _rows_at_a_time(plan, size)
@@ -127,7 +136,9 @@ class Runner:
                     self._check_scales(first.cache, scales)
                 upper = x2 is None and rows.stop > columns.start
                 targets = [m if m is None else m[rows.start : rows.stop, columns.start : columns.stop] for m in out]
-                tile = [m if m is None or x1.dtype == dtype else np.empty(m.shape, _NUMPY[dtype]) for m in targets]
+                tile = [
+                    m if m is None or m.dtype == _NUMPY[dtype] else np.empty(m.shape, _NUMPY[dtype]) for m in targets
+                ]
                 report = None if progress is None else shifted_progress(progress, done, total)
                 if tiles is not None:
                     below = rows.start - columns.start if upper else -n1
@@ -205,7 +216,7 @@ class Runner:
                 threads=torch.get_num_threads(),
                 progress=None,
             )
-        found = (None if values is None else torch.from_numpy(values).to(x1.dtype) for values in out)
+        found = (None if values is None else torch.from_numpy(values).to(_result_dtype(x1)) for values in out)
         return Kernels(*(k if k is None or x2 is not None else k.triu() + k.triu(1).mT for k in found))
 
     def diag(self, x: Tensor, ntk: bool) -> Tensor:
@@ -215,7 +226,7 @@ class Runner:
         for rows in _ranges(x.shape[0], _rows_at_a_time(plan, 8)):
             kernels = self._alone(plan, _part(x, rows), None, np.empty((len(rows), plan.cache_size)))
             parts.append(kernels[0 if ntk else 1])
-        return torch.from_numpy(np.concatenate(parts)).to(x.dtype)
+        return torch.from_numpy(np.concatenate(parts)).to(_result_dtype(x))
 
     def _dtype(self, x: Tensor) -> torch.dtype:
         return torch.float32 if x.dtype == torch.float32 and self.network.single_precision else torch.float64
@@ -252,10 +263,17 @@ class Runner:
         return _Batch(data, cache, plan.data_sizes if plan.batch > 1 else ())
 
     def _check_scales(self, cache: NDArray[Any], scales: dict[int, tuple[float, float]]) -> None:
-        """Refuse deviations of very different size before a normalisation: the larger one dominates H, which has then lost K."""
-        for (_, index), start in self._scales:
+        """Refuse deviations of very different size: the larger one dominates H, which has then lost K.
+
+        They are looked at before a normalisation, and after attention, which may raise the scale of an input to its third power.
+        """
+        for (what, index), start in self._scales:
             node = self.network.program.nodes[index]
             found = cache[:, start : start + prod(node.positions)]
+            if what != _core.Cached.SCALE:
+                found = np.sqrt(found[found > 0])  # of a variance of zero, K and H are exact
+                if not found.size:
+                    continue
             low, high = scales.get(index, (np.inf, 0.0))
             scales[index] = low, high = min(low, float(found.min())), max(high, float(found.max()))
             if high > MOST_RATIO * low:
@@ -323,13 +341,16 @@ class Runner:
         return numbers.detach().contiguous().numpy()
 
 
-def read_numbers(program: Program, inputs: Sequence[Input], x: Tensor) -> Tensor:
+def read_numbers(program: Program, inputs: Sequence[Data], x: Tensor) -> Tensor:
     """Return the numbers that a program's inputs read, channels before positions, shape (n, numbers)."""
-    if all(program.prefixes[op.prefix] is None for op in inputs):
-        values = [x if op.channel == 1 else x.movedim(op.channel, 1) for op in inputs]
+    plain = [op for op in inputs if isinstance(op, Input) and program.prefixes[op.prefix] is None]
+    if len(plain) == len(inputs):
+        values = [x if op.channel == 1 else x.movedim(op.channel, 1) for op in plain]
     else:
         data = read_data(program, x).data
-        values = [data[op.prefix, op.channel].movedim(-1, 1) for op in inputs]
+        values = [
+            data[op.prefix, op.channel].movedim(-1, 1) if isinstance(op, Input) else data[op.prefix, 0] for op in inputs
+        ]
     rows = [value.reshape(len(value), -1) for value in values]
     return rows[0] if len(rows) == 1 else torch.cat(rows, 1)
 
@@ -350,6 +371,10 @@ def _rows_at_a_time(plan: TapePlan, size: int) -> int:
 
 def _part(x: Tensor, rows: range) -> Tensor:
     return x if len(rows) == x.shape[0] else x[rows.start : rows.stop]
+
+
+def _result_dtype(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.float64  # integers are tokens
 
 
 def _ranges(stop: int, step: int, start: int = 0) -> Iterator[range]:

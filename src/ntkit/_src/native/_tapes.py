@@ -48,13 +48,12 @@ def tape_alone(network: PlannedNetwork, ntk: bool, output: bool) -> TapePlan:
     nodes = network.program.nodes
     stores = []
     for what, index in network.cache:
-        before = known_family(nodes[index].op).made_before(what)
-        stores.append((nodes[index].inputs[-1] if before else index, what, index))
+        plane = known_family(nodes[index].op).stored_from(network, index, what)
+        stores.append((plane.node, what, index, plane))
     stores.sort()  # cached data of a node are stored before any later node needs them
     final = Plane(network.program.output, (), True)
-    emitter.count([emitter.demand.variance_plane(source) for source, _, _ in stores] + ([final] if output else []))
-    for source, what, index in stores:
-        plane = emitter.demand.variance_plane(source)
+    emitter.count([plane for *_, plane in stores] + ([final] if output else []))
+    for _, what, index, plane in stores:
         emitter.compute(plane)
         if what not in (_core.Cached.INSIDE, _core.Cached.MEAN):  # computing the plane stores those
             emitter.store(what, index, plane)

@@ -89,13 +89,13 @@ void bind_instruction(nb::module_& m) {
     nb::class_<Instruction>(m, "Instruction", "One step of a tape; core/tape.hpp describes the fields.")
         .def("__init__", [](Instruction* self, Kind kind, std::int32_t operation, std::int32_t out_slot, std::int32_t in_slot, Axes out_offset,
                             Axes in_offset, double factor, bool theta_in, bool theta_out, bool covariance_in, bool covariance_out,
-                            bool cache_only, bool chained) {
+                            bool cache_only, std::int32_t whole, bool chained) {
             new (self) Instruction{kind, operation, out_slot, in_slot, in_offset, out_offset, factor, theta_in, theta_out,
-                                   covariance_in, covariance_out, cache_only, chained};
+                                   covariance_in, covariance_out, cache_only, whole, chained};
         }, nb::arg("kind"), nb::arg("operation"), nb::kw_only(), nb::arg("out_slot") = ntkit::kNothing, nb::arg("in_slot") = ntkit::kNothing,
            nb::arg("out_offset") = none, nb::arg("in_offset") = none, nb::arg("factor") = 1.0, nb::arg("theta_in") = false,
            nb::arg("theta_out") = false, nb::arg("covariance_in") = false, nb::arg("covariance_out") = false,
-           nb::arg("cache_only") = false, nb::arg("chained") = false)
+           nb::arg("cache_only") = false, nb::arg("whole") = 0, nb::arg("chained") = false)
         .def_ro("kind", &Instruction::kind)
         .def_ro("operation", &Instruction::operation)
         .def_ro("out_slot", &Instruction::out_slot)
@@ -108,6 +108,7 @@ void bind_instruction(nb::module_& m) {
         .def_ro("covariance_in", &Instruction::covariance_in)
         .def_ro("covariance_out", &Instruction::covariance_out)
         .def_ro("cache_only", &Instruction::cache_only)
+        .def_ro("whole", &Instruction::whole)
         .def_rw("chained", &Instruction::chained)
         .def("__repr__", [](const Instruction& self) { return ntkit::text_of(self); });
 }
@@ -116,7 +117,7 @@ void bind_instruction(nb::module_& m) {
 
 void ntkit::bind_tape(nb::module_& m) {
     bind_enum(m, "Kind", "What an instruction does.", Kind::output);
-    bind_enum(m, "Cached", "Cached data: what is computed for each input alone and kept.", Cached::series);
+    bind_enum(m, "Cached", "Cached data: what is computed for each input alone and kept.", Cached::weights);
     bind_enum(m, "Function", "Activations that are smooth at rho = 1.", Function::polynomial);
     bind_struct<Rectifier>(m, "a min(z, 0) + b max(z, 0).");
     bind_operation<Input>(m, "Data.");
@@ -136,6 +137,10 @@ void ntkit::bind_tape(nb::module_& m) {
     bind_operation<Rescale>(m, "From the scale of the data to the common one.");
     bind_operation<Store>(m, "Cached data to keep.");
     bind_operation<Plain>(m, "Only the positions of a plane.");
+    bind_operation<Matrix>(m, "A linear map of all positions.");
+    bind_operation<Weights>(m, "The weights of attention.");
+    bind_operation<Lookup>(m, "Integers.");
+    bind_operation<Table>(m, "Numbers that all pairs of inputs share.");
     bind_instruction(m);
     nb::class_<Tape>(m, "Tape", "The instructions of one block of pairs, checked.")
         .def(nb::init<std::vector<Operation>, std::vector<Instruction>, std::int32_t, const std::vector<std::int64_t>&, std::int32_t,

@@ -14,6 +14,8 @@ struct Sizes {
 template <class Op>
 Sizes sizes(const Op& op) {
     if constexpr (requires { op.in_size; }) return {op.in_size, op.out_size};
+    else if constexpr (requires { op.rows; }) return {{1, 1, op.columns}, {1, 1, op.rows}};
+    else if constexpr (requires { op.tokens; }) return {{1, 1, op.tokens}, {1, 1, op.tokens}};
     else return {op.size, op.size};
 }
 
@@ -162,7 +164,7 @@ struct OperationChecker {
         NTKIT_REQUIRE(last < positions_of(op.out_size), "its last sum is at " + text(last) + ", behind the " +
                                                       text(positions_of(op.out_size)) + " positions of the output");
     }
-    void check(const Convert& op) const { check_cached("half_at", op.half_at, op.size, true); }
+    void check(const Convert& op) const { check_cached("half_at", op.half_at, op.size); }
     void check(const Rescale& op) const {
         check_unit("ratio_at", op.ratio_at);
         check_cached("half_at", op.half_at, op.size);
@@ -174,6 +176,35 @@ struct OperationChecker {
         check_unit("unit_at", op.unit_at);
     }
     void check(const Plain&) const {}
+    void check_data(std::int32_t data, std::int64_t read) const {
+        NTKIT_REQUIRE(data >= 0 && data < std::ssize(tape_.data_start), "there is no data " + text(data));
+        const bool last = data + 1 == std::ssize(tape_.data_start);
+        const std::int64_t there = (last ? tape_.data_size : tape_.data_start[data + 1]) - tape_.data_start[data];
+        NTKIT_REQUIRE(read == there, "it reads " + text(read) + " numbers per input of data that have " + text(there));
+    }
+    void check(const Matrix& op) const {
+        const std::int64_t count = static_cast<std::int64_t>(op.rows) * op.columns;
+        NTKIT_REQUIRE((op.cached_at != kNothing) + (op.data != kNothing) + !op.numbers.empty() == 1, "a matrix must be cached, data or the same for all inputs");
+        NTKIT_REQUIRE(tape_.batch == 1, "there are no matrices in a network of vectors");
+        if (op.data != kNothing) check_data(op.data, count);
+        else if (op.cached_at != kNothing) check_cached("cached_at", op.cached_at, Axes{1, op.rows, op.columns}, true);
+        else NTKIT_REQUIRE(std::ssize(op.numbers) == count, "it must have " + text(count) + " numbers. Got " + text(std::ssize(op.numbers)));
+    }
+    void check(const Weights& op) const {
+        const std::int64_t count = static_cast<std::int64_t>(op.tokens) * op.tokens;
+        NTKIT_REQUIRE(tape_.batch == 1, "there is no attention in a network of vectors");
+        NTKIT_REQUIRE(op.mask.empty() || std::ssize(op.mask) == count, "the mask must have " + text(count) + " numbers. Got " + text(std::ssize(op.mask)));
+        check_cached("target_at", op.target_at, Axes{1, op.tokens, op.tokens}, true);
+    }
+    void check(const Lookup& op) const {
+        NTKIT_REQUIRE(tape_.batch == 1, "integers must have positions");
+        check_data(op.data, positions_of(op.size));
+    }
+    void check(const Table& op) const {
+        const std::int64_t count = positions_of(op.size) * positions_of(op.size);
+        for (const auto* numbers : {&op.covariance, &op.tangent})
+            NTKIT_REQUIRE(numbers->empty() || std::ssize(*numbers) == count, "a table must have " + text(count) + " numbers. Got " + text(std::ssize(*numbers)));
+    }
 };
 
 }  // namespace

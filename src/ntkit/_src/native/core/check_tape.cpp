@@ -32,6 +32,7 @@ public:
             try {
                 NTKIT_REQUIRE(step.operation >= 0 && step.operation < std::ssize(tape_.operations),
                               "there is no operation " + text(step.operation) + ", only " + text(std::ssize(tape_.operations)));
+                if (step.whole) check_whole(step, tape_.operations[step.operation]);
                 check(step, tape_.operations[step.operation]);
                 if (step.chained) check_chained(step);
             } catch (const Wrong& wrong) {
@@ -199,7 +200,47 @@ private:
                 read_slot(step, op.size);
                 return rewrite_slot(step, op.size);
             }
-            case Kind::convert: return unary(step, as<Convert>(operation).size);
+            case Kind::relabel: {
+                const Select& op = as<Select>(operation);
+                NTKIT_REQUIRE(positions_of(op.in_size) == positions_of(op.out_size), "merging axes must keep the number of positions");
+                read_slot(step, op.in_size);
+                return write_slot(step, op.out_size);
+            }
+            case Kind::place: {
+                const Select& op = as<Select>(operation);
+                const std::int64_t start = std::find(op.index.begin(), op.index.end(), 0) - op.index.begin();
+                NTKIT_REQUIRE(op.axis == kAxes - 1 && start + positions_of(op.in_size) <= positions_of(op.out_size), "the block must lie inside");
+                read_slot(step, whole(op.in_size));
+                return write_slot(step, whole(op.out_size));
+            }
+            case Kind::independent: return write_slot(step, needs_half(step.covariance_out, as<Convert>(operation)).size);
+            case Kind::lookup: return write_slot(step, as<Lookup>(operation).size);
+            case Kind::table: return rewrite_slot(step, as<Table>(operation).size);
+            case Kind::gather: {
+                const Convert& op = needs_half(step.covariance_in || !step.covariance_out, as<Convert>(operation));
+                read_slot(step, op.size);
+                return write_slot(step, whole(op.size));
+            }
+            case Kind::left: {
+                const Matrix& op = as<Matrix>(operation);
+                read_slot(step, {1, op.columns, op.columns});
+                return write_slot(step, {1, op.rows, op.columns});
+            }
+            case Kind::right: {
+                const Matrix& op = as<Matrix>(operation);
+                read_slot(step, {1, op.rows, op.columns});
+                return write_slot(step, {1, op.rows, op.rows});
+            }
+            case Kind::scatter: {
+                const Convert& op = needs_half(step.covariance_out || !step.covariance_in, as<Convert>(operation));
+                read_slot(step, whole(op.size));
+                return write_slot(step, op.size);
+            }
+            case Kind::weights: {
+                const Weights& op = as<Weights>(operation);
+                return read_slot(step, {1, op.tokens, op.tokens});
+            }
+            case Kind::convert: return unary(step, needs_half(false, as<Convert>(operation)).size);
             case Kind::rescale: {
                 const Rescale& op = as<Rescale>(operation);
                 NTKIT_REQUIRE(step.covariance_in == step.covariance_out, "both planes must hold K, or both H");
@@ -214,6 +255,41 @@ private:
             }
         }
         throw Wrong("there is no such kind of instruction");
+    }
+
+    // Operations that treat every entry alone may run on whole covariances.
+    void check_whole(const Instruction& step, const Operation& operation) const {
+        switch (step.kind) {
+            case Kind::layer: {
+                const Layer& op = as<Layer>(operation);
+                NTKIT_REQUIRE(positions_of(op.kernel) == 1 && op.in_size == op.out_size && op.padding == Axes{}, "a window reads other entries");
+                break;
+            }
+            case Kind::input: case Kind::rectified: case Kind::smooth: case Kind::series: case Kind::normalize: case Kind::multiply:
+            case Kind::fill: case Kind::combine: case Kind::convert: case Kind::rescale: case Kind::relabel: case Kind::independent:
+            case Kind::lookup: case Kind::table: break;
+            default: throw Wrong("it works on planes, not on whole covariances");
+        }
+        NTKIT_REQUIRE(tape_.batch == 1, "there are no whole covariances in a network of vectors");
+        NTKIT_REQUIRE(step.in_offset == Axes{} && step.out_offset == Axes{}, "whole covariances have no offset");
+        const std::int64_t positions = std::visit([](const auto& op) -> std::int64_t {
+            if constexpr (requires { op.size; }) return positions_of(op.size);
+            else if constexpr (requires { op.out_size; }) return positions_of(op.out_size);
+            else return 0;
+        }, operation);
+        NTKIT_REQUIRE(positions == step.whole, "it is whole for " + text(step.whole) + " positions and has " + text(positions));
+        for (const std::int32_t slot : {step.in_slot, step.out_slot})
+            NTKIT_REQUIRE(slot == kNothing || (slot >= 0 && slot < tape_.slots() && tape_.slot_positions(slot) >= positions * positions),
+                          "slot " + text(slot) + " is too small for a whole covariance");
+    }
+
+    static Axes whole(const Axes& size) {
+        const auto count = static_cast<std::int32_t>(positions_of(size));
+        return {1, count, count};
+    }
+    static const Convert& needs_half(bool covariance, const Convert& op) {
+        NTKIT_REQUIRE(covariance || op.half_at != kNothing, "half_at is needed, because the plane holds H");
+        return op;
     }
 
     template <class Op>

@@ -32,6 +32,7 @@ enum class Cached : std::int32_t {
     inside,     // H summed over all pairs of positions in a pooling window
     mean,       // q averaged over a pooling window
     series,     // the coefficients of a SeriesTable, position by position
+    weights,    // of attention, query by query
 };
 
 enum class Function : std::int32_t { erf, gelu, sine, cosine, exponential, polynomial };
@@ -233,6 +234,64 @@ struct Map {
     }
 };
 
+// Every entry K[p, p'] of a value at once, for operations that mix positions freely: position p P + p' of a slot.
+
+// A linear map of all positions, x'[q] = sum_p A[q, p] x[p], from whole covariances to whole ones. A is cached, or the data of an input,
+// or the same for all inputs.
+struct Matrix {
+    std::int32_t rows = 1, columns = 1;  // positions after and before
+    std::int32_t cached_at = kNothing, data = kNothing;
+    bool transposed = false;     // what is stored is A^T
+    std::vector<double> numbers;  // of the same A for all inputs, row by row
+
+    static constexpr const char* name = "Matrix";
+    static constexpr auto fields() {
+        return std::tuple{Field{"rows", &Matrix::rows}, Field{"columns", &Matrix::columns}, Field{"cached_at", &Matrix::cached_at},
+                          Field{"data", &Matrix::data}, Field{"transposed", &Matrix::transposed}, Field{"numbers", &Matrix::numbers}};
+    }
+};
+
+// The weights of attention whose logits are constants of each input: of the logits factor K[a, b] + mask[a, b], a softmax over b, or
+// low min(z, 0) + high max(z, 0) where the mask does not hide b.
+struct Weights {
+    std::int32_t tokens = 1;
+    double factor = 1;
+    bool softmax = true;
+    double low = 0, high = 1;
+    std::vector<double> mask;  // empty: zeros
+    std::int32_t target_at = kNothing;
+
+    static constexpr const char* name = "Weights";
+    static constexpr auto fields() {
+        return std::tuple{Field{"tokens", &Weights::tokens}, Field{"factor", &Weights::factor}, Field{"softmax", &Weights::softmax},
+                          Field{"low", &Weights::low}, Field{"high", &Weights::high}, Field{"mask", &Weights::mask},
+                          Field{"target_at", &Weights::target_at}};
+    }
+};
+
+// Integers, one at each position: K = 1 where two are equal, and neither is `padding`.
+struct Lookup {
+    Axes size{};
+    std::int32_t data = 0;
+    double padding = -1;
+
+    static constexpr const char* name = "Lookup";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Lookup::size}, Field{"data", &Lookup::data}, Field{"padding", &Lookup::padding}};
+    }
+};
+
+// Numbers that all pairs of inputs share: added to K[p, p'], and others to Theta[p, p'].
+struct Table {
+    Axes size{};
+    std::vector<double> covariance, tangent;  // (P, P); empty: zeros
+
+    static constexpr const char* name = "Table";
+    static constexpr auto fields() {
+        return std::tuple{Field{"size", &Table::size}, Field{"covariance", &Table::covariance}, Field{"tangent", &Table::tangent}};
+    }
+};
+
 struct Reduce {
     Axes in_size{}, out_size{};
     Axes out_stride{};  // how far the output moves, in positions, for a step along each input axis; 0: summed over
@@ -293,6 +352,6 @@ struct Plain {
     static constexpr auto fields() { return std::tuple{Field{"size", &Plain::size}}; }
 };
 
-using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Product, Fill, Pool, Select, Map, Reduce, Convert, Rescale, Store, Plain>;
+using Operation = std::variant<Input, Layer, Rectified, Smooth, Series, Normalize, Product, Fill, Pool, Select, Map, Reduce, Convert, Rescale, Store, Plain, Matrix, Weights, Lookup, Table>;
 
 }  // namespace ntkit

@@ -93,6 +93,7 @@ std::string line(const Instruction& step, bool sums) {
     flags = padded(flags, 8);
     if (step.out_slot != kNothing) flags += std::string("-> ") + (step.covariance_out ? "K" : "H") + (step.theta_out ? "+Theta" : "");
     if (step.factor != 1) flags += "  times " + text(step.factor);
+    if (step.whole) flags += "  whole " + text(step.whole);
     if (step.cache_only) flags += "  cache only";
     if (step.chained) flags += "  chained";
     return padded(name_of(step.kind), 13) + "op " + padded(std::to_string(step.operation), 4) + padded(from, 20) + padded(to, 23) + flags;
@@ -121,6 +122,16 @@ const char* name_of(Kind kind) {
         case Kind::variance_map: return "variance_map";
         case Kind::variance_map_end: return "variance_map_end";
         case Kind::reduce: return "reduce";
+        case Kind::relabel: return "relabel";
+        case Kind::place: return "place";
+        case Kind::independent: return "independent";
+        case Kind::lookup: return "lookup";
+        case Kind::table: return "table";
+        case Kind::gather: return "gather";
+        case Kind::left: return "left";
+        case Kind::right: return "right";
+        case Kind::scatter: return "scatter";
+        case Kind::weights: return "weights";
         case Kind::settle: return "settle";
         case Kind::combine: return "combine";
         case Kind::convert: return "convert";
@@ -139,6 +150,7 @@ const char* name_of(Cached what) {
         case Cached::inside: return "inside";
         case Cached::mean: return "mean";
         case Cached::series: return "series";
+        case Cached::weights: return "weights";
     }
     return "unknown";
 }

@@ -54,6 +54,16 @@ enum class Kind : std::int32_t {
     variance_map,       // Map: the weighted sum of the variances in each row
     variance_map_end,   // Map: the variance of a mapped value
     reduce,        // Reduce: sum over some axes into an accumulator
+    relabel,       // Select: copy a plane to where its entries are after axes were merged
+    place,         // Select: copy a whole covariance to its block of another, where values are joined
+    independent,   // Convert: what the entries between independent values are
+    lookup,        // Lookup: read integers
+    table,         // Table: add numbers that all pairs share
+    gather,        // Convert: copy a plane to its places in a whole covariance
+    left,          // Matrix: multiply a whole covariance by A(x) from the left
+    right,         // Matrix: multiply a whole covariance by A(x')^T from the right
+    scatter,       // Convert: copy a plane out of a whole covariance
+    weights,       // Weights: keep the weights of attention
     settle,        // Plain: copy a finished accumulator to a slot
     combine,       // Plain: add a multiple of a plane
     convert,       // Convert: K from H
@@ -74,6 +84,7 @@ struct Instruction {
     bool covariance_in = false;        // the input plane holds K, not H
     bool covariance_out = false;
     bool cache_only = false;             // computes variances: skipped if these are already known
+    std::int32_t whole = 0;            // P: computes every K[p, p'] of P positions at once, row by row, not a plane
     bool chained = false;              // the next instruction reads the output, and nothing else does
 };
 

@@ -7,18 +7,21 @@ from typing import Any
 from ntkit._src import program as ops
 
 from .. import _core
+from ._attention import AttentionFamily
 from ._combine import ConcatFamily, ConstantFamily, ContractFamily, ProductFamily, SumFamily
 from ._exponential_unit import ExponentialUnitFamily
 from ._family import Family
-from ._input import InputFamily, Rescale, RescaleFamily
+from ._input import Data, InputFamily, Rescale, RescaleFamily, data_size
 from ._linear import LinearFamily, largest_bias, layer_numbers, numbers_over_gains
-from ._map import MapFamily
+from ._map import MapFamily, has_long_rows
 from ._normalize import MOST_RATIO, NormalizeFamily
 from ._pool import PoolFamily, kept_positions, shared_pools
 from ._rectified import RectifiedFamily
 from ._reindex import ArrangeFamily, ReindexFamily, SplitFamily
 from ._series import SeriesFamily
 from ._smooth import SmoothFamily
+from ._tokens import Added, AddedFamily, JoinFamily, LookupFamily, MergeFamily, TableFamily
+from ._whole import DataMapFamily, WholeMap, WholeMapFamily, gather, scatter
 
 FAMILIES: dict[type[ops.Op], Family[Any]] = {
     ops.Input: InputFamily(),
@@ -36,6 +39,14 @@ FAMILIES: dict[type[ops.Op], Family[Any]] = {
     ops.Concat: ConcatFamily(),
     ops.Constant: ConstantFamily(),
     ops.Product: ProductFamily(),
+    ops.Attention: AttentionFamily(),
+    ops.DataMap: DataMapFamily(),
+    ops.Table: TableFamily(),
+    ops.Join: JoinFamily(),
+    ops.Merge: MergeFamily(),
+    ops.Lookup: LookupFamily(),
+    Added: AddedFamily(),
+    WholeMap: WholeMapFamily(),
     Rescale: RescaleFamily(),
 }
 """The family of each operation except activations."""
@@ -54,13 +65,6 @@ ACTIVATIONS: dict[type[ops.Activation], Family[ops.Pointwise]] = {
 }
 """The family of each class of activations."""
 
-_WHY_NONE: dict[type[ops.Op], str] = {
-    ops.DataMap: "instructions have one matrix for all inputs",
-    ops.Join: "the planes of a value hold one field, not several side by side",
-    ops.Table: "planes are computed from inputs, and it has a covariance of its own",
-}
-"""Why an operation has no family, where this can be said in few words."""
-
 
 def family_of(op: ops.Op) -> Family[Any] | None:
     """Return the family of an operation; None if the native engine has none."""
@@ -72,9 +76,3 @@ def known_family(op: ops.Op) -> Family[Any]:
     family = family_of(op)
     assert family is not None
     return family
-
-
-def why_none(op: ops.Op) -> str:
-    """Name an operation without a family, and say why it has none where this is known."""
-    why = _WHY_NONE.get(type(op))
-    return op.label() if why is None else f"{op.label()} ({why})"

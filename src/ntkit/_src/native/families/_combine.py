@@ -44,6 +44,9 @@ def _reduction(network: PlannedNetwork, index: int, op: Contract) -> _core.Reduc
 class SumFamily(Family[Sum]):
     """Residual sums: K' = sum c_i^2 K_i of independent values."""
 
+    def local(self, network: PlannedNetwork, index: int, op: Sum) -> bool:
+        return True
+
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Sum) -> None:
         factors = [c * c for c in op.coefficients]
         emitter.accumulate(_core.Kind.COMBINE, emitter.plain(plane.node), plane, parts, wide=False, factors=factors)
@@ -52,6 +55,9 @@ class SumFamily(Family[Sum]):
 class ConcatFamily(Family[Concat]):
     """Concatenated channels: K' = sum f_i K_i with f_i the share of the width."""
 
+    def local(self, network: PlannedNetwork, index: int, op: Concat) -> bool:
+        return True
+
     def emit(self, emitter: Emitter, plane: Plane, parts: list[Part], op: Concat) -> None:
         factors = list(op.fractions)
         emitter.accumulate(_core.Kind.COMBINE, emitter.plain(plane.node), plane, parts, wide=False, factors=factors)
@@ -59,6 +65,9 @@ class ConcatFamily(Family[Concat]):
 
 class ConstantFamily(Family[Constant]):
     """K = c^2 everywhere."""
+
+    def local(self, network: PlannedNetwork, index: int, op: Constant) -> bool:
+        return True
 
     def homogeneous(self, op: Constant) -> bool:
         return False
@@ -84,6 +93,9 @@ class ProductFamily(Family[Product]):
         if any(nodes[read].positions != node.positions for read in node.inputs):
             return "a product of values with different positions"
         return None
+
+    def local(self, network: PlannedNetwork, index: int, op: Product) -> bool:
+        return True
 
     def homogeneous(self, op: Product) -> bool:
         return False

@@ -60,6 +60,23 @@ class Family(Generic[OpT]):
         """Return how many numbers of cached data there are per position."""
         return 1
 
+    def local(self, network: PlannedNetwork, index: int, op: OpT) -> bool:
+        """Return whether an entry of its covariance depends on the same entry of its inputs' and on nothing else that moves."""
+        return False
+
+    whole: ClassVar[bool] = False
+    """Whether it reads every K[p, p'] of its inputs at once rather than planes."""
+
+    def emit_whole(self, emitter: Emitter, plane: Plane, op: OpT) -> None:
+        """Emit the instructions that compute every K[p, p'] of its value at once, if it reads those of its inputs so."""
+        raise NotImplementedError
+
+    def stored_from(self, network: PlannedNetwork, index: int, what: _core.Cached) -> Plane:
+        """Return the plane that cached data are computed from."""
+        nodes = network.program.nodes
+        source = nodes[index].inputs[-1] if self.made_before(what) else index
+        return Plane(source, (0,) * len(nodes[source].positions), True)
+
     def made_before(self, what: _core.Cached) -> bool:
         """Return whether cached data are computed from the variances before the operation rather than after it."""
         return what == _core.Cached.DEVIATION
@@ -72,7 +89,9 @@ class Family(Generic[OpT]):
         """Return the range of inputs that all its versions together cover, in words; None if they cover every input."""
         return None
 
-    def store(self, network: PlannedNetwork, index: int, op: OpT, what: _core.Cached, target: int) -> _core.Store:
+    def store(
+        self, network: PlannedNetwork, index: int, op: OpT, what: _core.Cached, target: int
+    ) -> _core.Store | _core.Weights:
         """Return the operation that stores cached data, beginning at index ``target``."""
         return _core.Store(size=network.size(index), what=what, target_at=target)
 

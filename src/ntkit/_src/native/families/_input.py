@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
-from ntkit._src.program import Input, Op
+from ntkit._src.program import DataMap, Input, Lookup, Node, Op, Program
 
 from .. import _core
 from .._plane import Part, Plane
@@ -17,8 +18,23 @@ if TYPE_CHECKING:
     from .._network import PlannedNetwork
 
 
+Data = Input | Lookup | DataMap
+"""Operations that read data."""
+
+
+def data_size(program: Program, node: Node) -> int:
+    """Count the numbers of each input that a node reads."""
+    op = node.op
+    if isinstance(op, DataMap):
+        return op.size * program.nodes[node.inputs[0]].positions[op.axis]
+    return prod(node.positions) * (op.channels if isinstance(op, Input) else 1)
+
+
 class InputFamily(Family[Input]):
     """The data a network reads."""
+
+    def local(self, network: PlannedNetwork, index: int, op: Input) -> bool:
+        return True
 
     def may_be_negative(self, op: Input, before: bool) -> bool:
         return True
@@ -51,6 +67,9 @@ class Rescale(Op):
 
 class RescaleFamily(Family[Rescale]):
     """K' = a a' K and H' = a a' H + (a - a') (a q - a' q') / 2, with a the common scale of an input over that of its data."""
+
+    def local(self, network: PlannedNetwork, index: int, op: Rescale) -> bool:
+        return True
 
     def homogeneous(self, op: Rescale) -> bool:
         return False  # from here on, biases count

@@ -27,6 +27,9 @@ class LinearFamily(Family[Dense | Conv]):
             return "a trained weight without variance"
         return None
 
+    def local(self, network: PlannedNetwork, index: int, op: Dense | Conv) -> bool:
+        return isinstance(op, Dense)
+
     def homogeneous(self, op: Dense | Conv) -> bool:
         return float(op.gains.b_std) == 0
 

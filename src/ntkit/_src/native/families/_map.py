@@ -33,10 +33,10 @@ class MapFamily(Family[PositionMap]):
     single_precision = False
 
     def missing(self, network: PlannedNetwork, index: int, op: PositionMap) -> str | None:
-        rows = rows_of(op, network.length_before(index, op.axis))
-        if len(rows.first) * rows.longest > _MOST_TERMS * (len(rows.first) + rows.columns):
-            shape = f"{len(rows.first)} x {rows.columns}"
-            return f"{op.label()}: a matrix of {shape} positions with long rows, for which matrix products are faster"
+        size = network.length_before(index, op.axis)
+        if has_long_rows(op, size):
+            shape = f"{len(rows_of(op, size).first)} x {size}"
+            return f"{op.label()}: a matrix of {shape} positions with long rows along one of several axes"
         return None
 
     def may_be_negative(self, op: PositionMap, before: bool) -> bool:
@@ -106,6 +106,12 @@ def rows_of(op: PositionMap, size: int) -> Rows:
         unit = 2.0 ** round(log2(sum(map(abs, row)))) if used else 1.0
         totals.append(round(sum(row) / unit, 15) * unit)
     return Rows(matrix.flatten().tolist(), size, first, last, totals, bool((matrix < 0).any()))
+
+
+def has_long_rows(op: PositionMap, size: int) -> bool:
+    """Return whether products with the matrix are faster than sums of planes."""
+    rows = rows_of(op, size)
+    return len(rows.first) * rows.longest > _MOST_TERMS * (len(rows.first) + rows.columns)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -43,6 +43,9 @@ class NormalizeFamily(Family[Normalize]):
             return "a trained gain before an operation on positions and an activation"
         return None
 
+    def local(self, network: PlannedNetwork, index: int, op: Normalize) -> bool:
+        return not op.affine_axes
+
     def homogeneous(self, op: Normalize) -> bool:
         return False
 
@@ -88,6 +91,12 @@ class NormalizeFamily(Family[Normalize]):
             ),
         )
         emitter.unary(_core.Kind.NORMALIZE, operation, plane, parts, gain_factor(op, plane.offset))
+
+
+def same_gain(network: PlannedNetwork, index: int) -> bool:
+    """Return whether the gains of the normalisation before an activation, if there is one, are the same at all positions."""
+    before = network.program.nodes[network.program.nodes[index].inputs[0]].op
+    return not isinstance(before, Normalize) or not before.affine_axes
 
 
 def _activated_later(network: PlannedNetwork, index: int) -> bool:

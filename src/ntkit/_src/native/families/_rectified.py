@@ -11,7 +11,7 @@ from .. import _core
 from .._plane import Part, Plane
 from ._family import Family
 from ._linear import layer_numbers, layer_operation
-from ._normalize import gain_factor
+from ._normalize import gain_factor, same_gain
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
@@ -28,6 +28,11 @@ class RectifiedFamily(Family[Pointwise]):
         before = network.program.nodes[index].inputs[0]
         layer = network.program.nodes[before].op
         return isinstance(layer, (Dense, Conv)) and float(layer.gains.w_std) != 0 and len(network.readers[before]) == 1
+
+    def local(self, network: PlannedNetwork, index: int, op: Pointwise) -> bool:
+        before = network.program.nodes[index].inputs[0]
+        windows = isinstance(network.program.nodes[before].op, Conv) and self.fuses(network, index, op)
+        return same_gain(network, index) and not windows
 
     def may_be_negative(self, op: Pointwise, before: bool) -> bool:
         low, high = _slopes(op)

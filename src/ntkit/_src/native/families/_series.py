@@ -76,6 +76,9 @@ class SeriesFamily(Family[Pointwise]):
         why = "its kinks" if op.phi.kinks else f"deviations up to {LEAST:g}"
         return f"{op.phi} ({why} would need more than {ORDERS[-1]} Hermite orders)"
 
+    def local(self, network: PlannedNetwork, index: int, op: Pointwise) -> bool:
+        return True
+
     def homogeneous(self, op: Pointwise) -> bool:
         return False
 

@@ -12,7 +12,7 @@ from ntkit._src.rules import odd_factorial
 from .. import _core
 from .._plane import Part, Plane
 from ._family import Family
-from ._normalize import gain_factor
+from ._normalize import gain_factor, same_gain
 
 if TYPE_CHECKING:
     from .._emitter import Emitter
@@ -28,6 +28,9 @@ class SmoothFamily(Family[Pointwise]):
 
     def __init__(self, function: _core.Function) -> None:
         self.function = function
+
+    def local(self, network: PlannedNetwork, index: int, op: Pointwise) -> bool:
+        return same_gain(network, index)
 
     def homogeneous(self, op: Pointwise) -> bool:
         return False

@@ -100,11 +100,14 @@ struct Context {
     using Lanes = typename Vector<T>::Lanes;
     const Tape& tape;
     const Block<T>& block;
+    // Of whole covariances: one row of them, the position of x, and how many positions x' has. A row is a plane of offset zero where the
+    // cached data of x are those of its position everywhere.
+    long row = 0, width = 0;
 
     [[gnu::always_inline]] Plane<T> slot(int index) const {
         if (index == kNothing) return {};
         const std::int64_t start = tape.slot_start[index];
-        Lanes* base = reinterpret_cast<Lanes*>(block.slots) + 2 * start;
+        Lanes* base = reinterpret_cast<Lanes*>(block.slots) + 2 * start + row * width;
         return {base, base + (tape.slot_start[index + 1] - start)};
     }
 
@@ -122,13 +125,13 @@ struct Context {
     // The cached data that begin at `at`, for positions p of x and p + moved of x'; a harmless pointer if there are none.
     [[gnu::always_inline]] Sides<T, Self> cached(std::int64_t at, long moved) const {
         const Lanes* cache2 = reinterpret_cast<const Lanes*>(block.cache2) + std::max<std::int64_t>(at, 0) * tape.batch;
-        const T* cache1 = Self ? reinterpret_cast<const T*>(cache2) : block.cache1 + std::max<std::int64_t>(at, 0);
-        return {cache1, cache2 + moved, tape.batch > 1 ? 0 : 1};
+        const T* cache1 = Self ? reinterpret_cast<const T*>(cache2) : block.cache1 + std::max<std::int64_t>(at, 0) + row;
+        return {cache1, cache2 + moved, tape.batch > 1 || width > 0 ? 0 : 1};
     }
 
     // Every input is scaled to norm one, so that the values of two inputs have the same magnitude. The first cached number of each input
     // is its unit: what the value one became. Where the data have a scale of their own, another cached number holds it.
-    Sides<T, Self> unit(std::int32_t at = 0) const { return cached(at, 0); }
+    Sides<T, Self> unit(std::int32_t at = 0) const { return Context{tape, block}.cached(at, 0); }
     int unit_step() const { return tape.batch > 1 ? 1 : 0; }
 };
 

@@ -89,7 +89,8 @@ void keep(const Context<T, Self>& context, const Store& op, const Instruction& s
                 break;
             case Cached::inside:
             case Cached::mean: to[p] = k[p]; break;
-            case Cached::series: break;
+            case Cached::series:
+            case Cached::weights: break;
         }
     }
 }

@@ -14,6 +14,7 @@
 #include "selection.hpp"
 #include "series.hpp"
 #include "sums.hpp"
+#include "whole.hpp"
 #include "windows.hpp"
 
 namespace ntkit::NTKIT_TARGET {
@@ -23,7 +24,8 @@ namespace {
 template <class T, bool Self>
 class Machine {
 public:
-    Machine(const Tape& tape, const Block<T>& block) : context_{tape, block}, windows_(context_), chain_(context_, windows_) {}
+    Machine(const Tape& tape, const Block<T>& block, long row = 0, long width = 0)
+        : context_{tape, block, row, width}, windows_(context_), chain_(context_, windows_) {}
 
     void run() {
         const Tape& tape = context_.tape;
@@ -32,6 +34,10 @@ public:
             const Instruction& step = tape.instructions[i];
             if (context_.block.cache_known && step.cache_only) continue;
             if constexpr (!Self) {
+                if (step.whole) {
+                    run_rows(step, tape.operations[step.operation]);
+                    continue;
+                }
                 if (const int length = chain_.length(i); length > 1) {
                     chain_.run(i, length);
                     i += length - 1;
@@ -47,6 +53,20 @@ private:
     template <class Op>
     static const Op& as(const Operation& operation) {
         return *std::get_if<Op>(&operation);
+    }
+
+    // An instruction that computes a whole covariance: row by row, unless it is in whole.cpp.
+    void run_rows(const Instruction& step, const Operation& op) {
+        switch (step.kind) {
+            case Kind::input:
+            case Kind::lookup:
+            case Kind::table: return run_whole(context_.tape, context_.block, step, op);
+            default:
+                for (long row = 0; row < step.whole; ++row) {
+                    if (step.kind == Kind::independent || step.kind == Kind::relabel) run_whole(context_.tape, context_.block, step, op, row);
+                    else Machine(context_.tape, context_.block, row, step.whole).run(step, op);
+                }
+        }
     }
 
     void run(const Instruction& step, const Operation& op) {
@@ -70,6 +90,16 @@ private:
             case Kind::variance_map: return variance_map(context_, as<Map>(op), step);
             case Kind::variance_map_end: return variance_pool_end(context_, as<Map>(op), step);
             case Kind::reduce: return reduce(context_, as<Reduce>(op), step);
+            case Kind::relabel:
+            case Kind::place:
+            case Kind::independent:
+            case Kind::lookup:
+            case Kind::table:
+            case Kind::gather:
+            case Kind::left:
+            case Kind::right:
+            case Kind::scatter:
+            case Kind::weights: return run_whole(context_.tape, context_.block, step, op);
             case Kind::settle: return settle(context_, as<Plain>(op), step);
             case Kind::combine: return combine(context_, as<Plain>(op), step);
             case Kind::convert: return convert(context_, as<Convert>(op), step);

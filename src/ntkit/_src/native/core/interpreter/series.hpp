@@ -65,16 +65,18 @@ struct Coefficients {
     const T* cache1;
     const Lanes* cache2;
     long count, batch, moved;
+    long step;  // of the first side, in positions
 
     Coefficients(const Context<T, Self>& context, const Series& op, long moved)
-        : cache1(Self ? nullptr : context.block.cache1 + op.series_at),
+        : cache1(Self ? nullptr : context.block.cache1 + op.series_at + context.row * (1 + op.table->terms())),
           cache2(reinterpret_cast<const Lanes*>(context.block.cache2) + op.series_at * context.tape.batch),
-          count(1 + op.table->terms()), batch(context.tape.batch), moved(moved) {}
+          count(1 + op.table->terms()), batch(context.tape.batch), moved(moved),
+          step(batch > 1 || context.width > 0 ? 0 : 1) {}
 
     // Vectors have one position, and blocks of x' in its place.
     const Lanes* second(long p) const { return cache2 + (batch > 1 ? p : (p + moved) * count); }
     const Lanes* self(long p) const { return cache2 + (batch > 1 ? p : p * count); }
-    const T* first(long p) const { return cache1 + (batch > 1 ? 0 : p * count); }
+    const T* first(long p) const { return cache1 + p * step * count; }
 };
 
 // One order of a table, and what leads to it from the one before.
