@@ -37,4 +37,5 @@ from ._positions import (
     Reindex,
     Split,
 )
-from ._program import Keep, Keeps, Node, Op, Program, Values, Weights, entries
+from ._program import Keep, Keeps, Node, Op, Program, Source, Values, Weights, entries
+from ._shared import NoSharedRule, Shared

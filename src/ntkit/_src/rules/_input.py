@@ -31,7 +31,7 @@ class InputRule(Rule[Input], ops=(Input,)):
     keeps_h = True
 
     def covariance(self, step: Step[Input], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        return _data_covariance(step.op, keeps, ends, step.carries_h, step.scales)
+        return data_covariance(step.op, keeps, ends, step.carries_h, step.scales)
 
     def mean(self, step: Step[Input], known: Moments) -> Tensor:
         return known.data[step.op.prefix, step.op.channel].mean(-1)
@@ -110,7 +110,7 @@ class GivenPriorRule(_PriorRule[GivenPrior], ops=(GivenPrior,)):
         return Cut(replace(step.op, covariance=step.op.covariance[slices + slices]), ())
 
 
-def _data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
+def data_covariance(op: Input, keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False) -> Covariance:
     """Return the mean over channels of x[p] x'[p'], exact where x and x' nearly agree; H if ``carry``, of r x if ``scaled``."""
     key = (op.prefix, op.channel)
     x1, x2 = ends.first.data[key], ends.second.data[key]

@@ -19,6 +19,7 @@ from ._graph import checked_prefix
 from ._nodes import (
     NUMBERS_OF_DATA,
     ROOT,
+    ancestors,
     attribute,
     call_node,
     check_overwritten,
@@ -155,6 +156,10 @@ class Reader:
                 if module is None and matcher is not None and matcher.refuses:  # it says more about itself
                     matcher.build(self.builder, *args, **kwargs, **own)
                 raise
+        if matcher is not None and matcher.fresh and leaves and isinstance(leaves[0], Tensor) and node.args:
+            read = node.args[0]  # a state of zeros, as many as inputs: data that do not depend on the input's values
+            if isinstance(read, fx.Node) and any(n.op == "placeholder" for n in ancestors([read])):
+                return self._build(matcher, node, (Data(leaves[0], read), *args[1:]), kwargs, own)
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:

@@ -205,7 +205,8 @@ def _independent(builder: Builder, nodes: Sequence[int]) -> bool:
 
 
 def _check_independent(builder: Builder, nodes: Sequence[int], what: str, then: Field) -> None:
-    if not _independent(builder, nodes):
+    pairs = [pair for pair in combinations(nodes, 2) if not _independent(builder, pair)]
+    if not all(what == "sum" and builder.joint(*pair) for pair in pairs):
         raise Refused(
             f"a {what} of branches that depend on each other: they carry the same random values with no fresh weights between",
             _DEPENDENT,

@@ -105,9 +105,10 @@ _refuse(
     modules=(nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin),
 )  # fmt: skip
 _refuse(
-    "a recurrent layer uses the same weights at every step, so its values at different steps are not independent",
-    EMPIRICAL,
-    modules=(nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell),
+    "its gates multiply values that depend on each other through all earlier steps, so its states are not Gaussian functions "
+    "of one another and their covariance has no closed form",
+    f"use nn.RNN or nn.RNNCell, whose limits are exact; or {EMPIRICAL}",
+    modules=(nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell),
 )
 _refuse(
     "a sum of rows of a table, looked up by integers",

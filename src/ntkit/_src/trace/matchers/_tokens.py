@@ -136,7 +136,8 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
             first,
         )
     nodes = [part.blocks[0].node for part in parts]
-    if any(builder.info[node].sources & builder.info[other].sources for node, other in combinations(nodes, 2)):
+    pairs = [(a, b) for a, b in combinations(nodes, 2) if builder.info[a].sources & builder.info[b].sources]
+    if any(a == b or not builder.joint(a, b) for a, b in pairs):
         raise Refused(
             "it concatenates tokens that depend on each other: they carry the same random values with no fresh weights between",
             f"put a layer with weights of its own between them; or {EMPIRICAL}",

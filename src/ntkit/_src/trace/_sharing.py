@@ -1,0 +1,142 @@
+"""Layers called more than once: the part of a program whose values depend on each other becomes one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations, permutations
+
+from ntkit._src.program import Concat, Input, Join, Keep, Node, Normalize, NoSharedRule, Program, Shared, Source, Sum
+from ntkit.errors import Problem, UnsupportedLayerError
+
+
+def share(
+    program: Program,
+    sources: Sequence[frozenset[int]],
+    calls: Sequence[int | None],
+    cuts: Sequence[tuple[int, int] | None],
+    affine: Sequence[str],
+    instead: str,
+) -> Program:
+    """Replace what needs covariances between different nodes by one :class:`Shared` operation.
+
+    The arguments after the program say for each node what it depends on, which layer it calls, which range of its input's
+    channels it is, and whether a trained weight multiplies it; ``instead`` is what to use where there is no closed form. Calls of one layer that never meet, such as those of a chain, stay
+    as they are: then each value's own covariance is that of separate layers.
+    """
+    named = [call for call in calls if call is not None]
+    if len(set(named)) == len(named):
+        return program
+    whole = Shared(program.nodes, 0, tuple(sources), tuple(calls), tuple(cuts))
+    try:
+        members = _meeting(program, whole)
+    except NoSharedRule as missing:
+        raise _meet(whole, missing, instead) from None
+    if not members:
+        return program
+    readers: list[set[int]] = [set() for _ in program.nodes]
+    for index, node in enumerate(program.nodes):
+        for read in node.inputs:
+            readers[read].add(index)
+    while True:
+        members = _closed(program, readers, members)
+        outputs = {
+            index
+            for index in members
+            if not isinstance(program.nodes[index].op, Source)
+            and (index == program.output or readers[index] - members)
+        }
+        if len(outputs) == 1:
+            break
+        members |= {reader for index in outputs for reader in readers[index]}
+    (output,) = outputs
+    given = sorted({read for index in members for read in program.nodes[index].inputs} - members)
+    for read in given:
+        if affine[read]:
+            raise _unsupported(program.nodes[read], "a norm with a trained weight comes between it and a layer called twice", instead)
+    order = [*given, *sorted(members)]
+    place = {index: number for number, index in enumerate(order)}
+    inner = tuple(
+        replace(program.nodes[index], inputs=tuple(place[read] for read in program.nodes[index].inputs))
+        if index in members
+        else replace(program.nodes[index], inputs=())
+        for index in order
+    )
+    body = Shared(inner, len(given), *(tuple(known[index] for index in order) for known in (sources, calls, cuts)))
+    try:
+        _ = body.alone, body.between
+    except NoSharedRule as missing:
+        raise _meet(body, missing, instead) from None
+    nodes = dict(enumerate(program.nodes))
+    nodes[output] = replace(nodes[output], op=body, inputs=tuple(given))
+    kept = _needed(nodes, program.output)
+    place = {index: number for number, index in enumerate(kept)}
+    renumbered = (replace(nodes[index], inputs=tuple(place[read] for read in nodes[index].inputs)) for index in kept)
+    return replace(program, nodes=tuple(renumbered))
+
+
+def _meeting(program: Program, whole: Shared) -> set[int]:
+    """Return the nodes of all pairs of different values whose covariance is needed, and those that need it."""
+    members: set[int] = set()
+    stack: list[tuple[int, int]] = []
+    named = [call for call in whole.calls if call is not None]
+    repeated = {i for i, call in enumerate(whole.calls) if named.count(call) > 1}
+    tied = frozenset[int]().union(*(whole.sources[i] for i in repeated))
+    for index, (node, keeps) in enumerate(zip(program.nodes, program.diag_keeps, strict=True)):
+        if not isinstance(node.op, (Sum, Join, Concat, Normalize)):  # rules of other operations take their inputs as independent
+            for first, second in combinations(dict.fromkeys(node.inputs), 2):
+                if whole.sources[first] & whole.sources[second] & tied:
+                    raise NoSharedRule((index, index))
+        joins = isinstance(node.op, Join) and keeps is not None and keeps[node.op.axis] is Keep.ALL
+        if keeps is not None and (isinstance(node.op, Sum) or joins):
+            pairs = [pair for pair in permutations(dict.fromkeys(node.inputs), 2) if whole.dependent(*pair)]
+            members |= {index} if pairs else set()
+            stack += pairs
+    found: set[tuple[int, int]] = set()
+    while stack:
+        pair = stack.pop()
+        if pair in found or pair[0] == pair[1] or not whole.dependent(*pair):
+            continue
+        found.add(pair)
+        stack += whole.terms(*pair)
+    return members.union(*found)
+
+
+def _closed(program: Program, readers: Sequence[set[int]], members: set[int]) -> set[int]:
+    """Add every node between two members; of the sources, keep only data."""
+    after, before = set(members), set(members)
+    for index, node in enumerate(program.nodes):
+        if after & set(node.inputs):
+            after.add(index)
+    for index in reversed(range(len(program.nodes))):
+        if before & readers[index]:
+            before.add(index)
+    closed = after & before
+    ops = {index: program.nodes[index].op for index in closed}
+    return {index for index in closed if isinstance(ops[index], Input) or not isinstance(ops[index], Source)}
+
+
+def _needed(nodes: dict[int, Node], output: int) -> list[int]:
+    needed, stack = set[int](), [output]
+    while stack:
+        index = stack.pop()
+        if index not in needed:
+            needed.add(index)
+            stack.extend(nodes[index].inputs)
+    return sorted(needed)
+
+
+def _meet(body: Shared, missing: NoSharedRule, instead: str) -> UnsupportedLayerError:
+    first, second = (body.nodes[index] for index in sorted(missing.pair))
+    if missing.pair[0] == missing.pair[1]:
+        return _unsupported(second, "what it reads comes from several calls of one layer, and it has no rule for that", instead)
+    return _unsupported(
+        second,
+        f"its values depend on those of {first.op.label()} at {first.path!r}, since a layer is called more than once, and the "
+        "covariance between the two has no closed form",
+        instead,
+    )
+
+
+def _unsupported(node: Node, reason: str, instead: str) -> UnsupportedLayerError:
+    return UnsupportedLayerError((Problem(node.path, node.op.label(), reason, f"give each call its own layer; or {instead}"),))
