@@ -105,9 +105,9 @@ _refuse(
     modules=(nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin),
 )  # fmt: skip
 _refuse(
-    "its gates multiply values that depend on each other through all earlier steps, so its states are not Gaussian functions "
-    "of one another and their covariance has no closed form",
-    f"use nn.RNN or nn.RNNCell, whose limits are exact; or {EMPIRICAL}",
+    "the gates of this recurrent layer multiply states that depend on them, so its states are not functions of one Gaussian "
+    "value and their covariance has no closed form",
+    f"use nn.RNN or nn.RNNCell, which have a limit; or {EMPIRICAL}",
     modules=(nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell),
 )
 _refuse(

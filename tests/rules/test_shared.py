@@ -1,0 +1,229 @@
+"""Layers called more than once: against a recursion over pairs of steps written here, finite networks, and separate layers."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from tests.cases import normal
+from torch import nn
+
+import ntkit
+from ntkit._src.program import Shared
+from ntkit.errors import InputError, UnsupportedLayerError
+
+W, B = 1.3, 0.4
+limit = partial(ntkit.infinite_width, w_std=W, b_std=B)
+
+
+class Loop(nn.Module):
+    """h_t = phi(cell(x_t) + rec(h_{t-1})) in ``layers`` layers; the mean over time of the last layer is read out."""
+
+    def __init__(self, phi, layers=1, width=16, last=False, leak=0.0):
+        super().__init__()
+        sizes = [3] + [width] * (layers - 1)
+        self.cells = nn.ModuleList(nn.Linear(size, width) for size in sizes)
+        self.recs = nn.ModuleList(nn.Linear(width, width) for _ in sizes)
+        self.head = nn.Linear(width, 1)
+        self.phi, self.last, self.leak = phi, last, leak
+
+    def forward(self, x):
+        states = [torch.zeros(len(x), self.head.in_features, dtype=x.dtype) for _ in self.cells]
+        found = []
+        for t in range(x.shape[1]):
+            h = x[:, t]
+            for i, (cell, rec) in enumerate(zip(self.cells, self.recs, strict=True)):
+                h = self.phi(cell(h) + rec(states[i]))
+                h = h if self.leak == 0 else (1 - self.leak) * h + self.leak * states[i]
+                states[i] = h
+            found.append(h)
+        return self.head(h if self.last else torch.stack(found, 1).mean(1))
+
+
+def relu_dual(k, q1, q2):
+    """Arc-cosine kernels of degree one and zero (Cho and Saul 2009)."""
+    size = (q1 * q2).sqrt()
+    angle = torch.acos((k / size).clamp(-1, 1))
+    return size * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi), (math.pi - angle) / (2 * math.pi)
+
+
+def erf_dual(k, q1, q2):
+    """Arc-sine kernel (Williams 1997) and its derivative."""
+    size = (1 + 2 * q1) * (1 + 2 * q2)
+    return 2 / math.pi * torch.asin(2 * k / size.sqrt()), 4 / math.pi / (size - 4 * k**2).sqrt()
+
+
+def recursion(x, dual, layers=1, last=False, leak=0.0):
+    """K and Theta of :class:`Loop` for all pairs of inputs, block by block of two steps, each (n, n)."""
+    n, steps = x.shape[:2]
+    zero = torch.zeros(n, n).to(x)
+    k = {(t, s): x[:, t] @ x[:, s].T / 3 for t in range(steps) for s in range(steps)}
+    theta = dict.fromkeys(k, zero)
+    for _ in range(layers):
+        weights = [[(1 - leak) * leak ** (t - r) if r <= t else 0.0 for r in range(steps)] for t in range(steps)]
+        acted, slopes, state = {}, {}, {}
+        for t in range(steps):
+            pre = {}
+            for s in range(t + 1):
+                before = state.get((t - 1, s - 1), (zero, zero))
+                both = [(W**2 * a + B**2, W**2 * a + B**2 + W**2 * b) for a, b in ((k[t, s], theta[t, s]), before)]
+                pre[s] = tuple(sum(part) for part in zip(*both, strict=True))
+            slopes[t] = pre[t][0].diagonal()
+            for s in range(t + 1):
+                value, slope = dual(pre[s][0], slopes[t][:, None], slopes[s][None])
+                acted[t, s] = value, pre[s][1] * slope
+                acted[s, t] = acted[t, s][0].T, acted[t, s][1].T
+            for s in range(t + 1):
+                found = [
+                    sum(weights[t][r] * weights[s][u] * acted[r, u][i] for r in range(t + 1) for u in range(s + 1))
+                    for i in (0, 1)
+                ]
+                state[t, s], state[s, t] = tuple(found), (found[0].T, found[1].T)
+        k, theta = ({pair: value[i] for pair, value in state.items()} for i in (0, 1))
+    if last:
+        k, theta = k[steps - 1, steps - 1], theta[steps - 1, steps - 1]
+    else:
+        k, theta = (sum(blocks.values()) / steps**2 for blocks in (k, theta))
+    return W**2 * k + B**2, W**2 * (k + theta) + B**2
+
+
+CASES = {
+    "relu, mean": (torch.relu, relu_dual, {}),
+    "erf, mean": (torch.erf, erf_dual, {}),
+    "erf, last": (torch.erf, erf_dual, {"last": True}),
+    "relu, two layers": (torch.relu, relu_dual, {"layers": 2}),
+    "erf, two layers": (torch.erf, erf_dual, {"layers": 2}),
+    "relu, two layers, last": (torch.relu, relu_dual, {"layers": 2, "last": True}),
+    "erf, leaky": (torch.erf, erf_dual, {"leak": 0.3}),
+    "relu, leaky, last": (torch.relu, relu_dual, {"leak": 0.3, "last": True}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_against_a_recursion(case):
+    phi, dual, form = CASES[case]
+    x = normal(4, 3, 3)
+    nngp, ntk = recursion(x, dual, **form)
+    found = limit(Loop(phi, **form)).both(x[:2], x)
+    torch.testing.assert_close(found.nngp, nngp[:2], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(found.ntk[:, 2:], ntk[:2, 2:], rtol=1e-12, atol=1e-13)
+    # At equal inputs the angle of the test's own recursion has lost half of its digits.
+    torch.testing.assert_close(found.ntk, ntk[:2], rtol=1e-7 if dual is relu_dual else 1e-12, atol=1e-13)
+
+
+class Twice(nn.Module):
+    """A layer applied again and again in depth, with or without skip connections."""
+
+    def __init__(self, skips, width=16):
+        super().__init__()
+        self.first, self.again, self.head = nn.Linear(3, width), nn.Linear(width, width), nn.Linear(width, 1)
+        self.skips = skips
+
+    def forward(self, x):
+        h = self.first(x)
+        for _ in range(3):
+            f = self.again(torch.relu(h))
+            h = h + f if self.skips else f
+        return self.head(torch.relu(h))
+
+
+class Convolutions(nn.Module):
+    """A convolution applied twice, both results added and pooled."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.first, self.again, self.head = nn.Conv1d(2, width, 1), nn.Conv1d(width, width, 3, padding=1), nn.Linear(width, 1)
+
+    def forward(self, x):
+        one = torch.relu(self.again(torch.relu(self.first(x))))
+        two = torch.relu(self.again(one))
+        return self.head((one + two).mean(2))
+
+
+class Branches(nn.Module):
+    """Two inputs through one layer, flattened, and their difference."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.shared, self.head = nn.Linear(6, width), nn.Linear(width, 1)
+
+    def forward(self, x):
+        one, two = (torch.tanh(self.shared(part.flatten(1))) for part in (x[:, :2], x[:, 1:]))
+        return self.head(one - two)
+
+
+NETS = {
+    "loop": (partial(Loop, torch.tanh, 2), (3, 3)),
+    "leaky relu": (partial(Loop, torch.relu, leak=0.5), (3, 3)),
+    "depth": (partial(Twice, False), (3,)),
+    "depth with skips": (partial(Twice, True), (3,)),
+    "convolutions": (Convolutions, (2, 4)),
+    "branches": (Branches, (3, 3)),
+}
+
+
+@pytest.mark.parametrize("case", NETS)
+def test_against_finite_networks(case):
+    """The limit is 2 K(2 w) - K(w) of networks of widths w and 2 w within their error."""
+    build, shape = NETS[case]
+    x = normal(2, *shape)
+    means = []
+    for width in (64, 128):
+        mc = ntkit.monte_carlo(build(width=width).double(), 48, w_std=W, b_std=B, generator=torch.Generator().manual_seed(width))
+        values = torch.stack([torch.stack([emp.nngp(x), emp.ntk(x)]) for emp in mc.networks(x)])
+        means.append((values.mean(0), values.std(0) / len(values) ** 0.5))
+    (narrow, a), (wide, b) = means
+    both = limit(build()).both(x)
+    deviation = (torch.stack([both.nngp, both.ntk]) - (2 * wide - narrow)) / (4 * b**2 + a**2).sqrt()
+    assert deviation.abs().max() < 4, deviation
+
+
+def test_shared_calls_matter():
+    """The kernel differs from that of the same network with a layer of its own for each call, except along a chain."""
+    x = normal(3, 3)
+
+    class Apart(nn.Module):
+        def __init__(self, skips):
+            super().__init__()
+            self.net = Twice(skips)
+            self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+
+        def forward(self, x):
+            h = self.net.first(x)
+            for layer in self.layers:
+                f = layer(torch.relu(h))
+                h = h + f if self.net.skips else f
+            return self.net.head(torch.relu(h))
+
+    chain, apart = (limit(build(False)).ntk(x) for build in (Twice, Apart))
+    torch.testing.assert_close(chain, apart, rtol=1e-13, atol=0)
+    skips, apart = (limit(build(True)).ntk(x) for build in (Twice, Apart))
+    assert (skips - apart).abs().min() > 0.01 * apart.abs().max()
+
+
+def test_equal_inputs_tiles_and_derivatives():
+    net = Loop(torch.relu, 2).double()
+    kernel, x = limit(net).ntk, normal(4, 3, 3)
+    assert any(isinstance(node.op, Shared) for node in limit(net).program((3, 3)).nodes)
+    torch.testing.assert_close(kernel(x, x.clone()), kernel(x), rtol=1e-13, atol=0)
+    torch.testing.assert_close(kernel.diag(x), kernel(x).diagonal(), rtol=1e-13, atol=0)
+    nearly = x * (1 + 1e-9)
+    torch.testing.assert_close(kernel(x, nearly).diagonal(), kernel.diag(x), rtol=1e-7, atol=0)
+    small = ntkit.gram(kernel, x, tile=1)
+    torch.testing.assert_close(torch.as_tensor(small), kernel(x), rtol=1e-13, atol=0)
+    smooth = limit(Loop(torch.tanh).double()).ntk
+    assert torch.autograd.gradcheck(lambda a: smooth(a, x[2:]), (x[:2].clone().requires_grad_(),))
+
+
+def test_gains_and_sign():
+    w = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+    x = normal(2, 3, 3)
+    value = ntkit.infinite_width(Loop(torch.tanh), w_std=w, b_std=B).ntk(x)
+    torch.testing.assert_close(value.detach(), limit(Loop(torch.tanh)).ntk(x), rtol=1e-13, atol=0)
+    (slope,) = torch.autograd.grad(value.sum(), w)
+    steps = [ntkit.infinite_width(Loop(torch.tanh), w_std=W + e, b_std=B).ntk(x).sum() for e in (1e-5, -1e-5)]
+    torch.testing.assert_close(slope, (steps[0] - steps[1]) / 2e-5, rtol=1e-7, atol=0)
+    jumps = limit(Loop(torch.sign))
+    assert torch.isfinite(jumps.nngp(x)).all()
+    with pytest.raises((InputError, UnsupportedLayerError), match="sign"):
+        jumps.ntk(x)
