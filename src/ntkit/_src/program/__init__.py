@@ -24,6 +24,7 @@ from ._activation import (
 from ._affine import Conv, Dense, Gains, Normalize, pad
 from ._attention import Attention, LogitSamples
 from ._combine import Concat, Constant, Join, Product, Sum
+from ._fixed_norm import FixedNorm
 from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table
 from ._positions import (
     AdaptiveAvgPool,

@@ -82,7 +82,7 @@ class Builder:
         Layers with an equal ``call`` have the same parameters.
         """
         fresh = isinstance(op, (ops.Dense, ops.Conv, ops.Table, ops.Lookup))
-        norm_trained = isinstance(op, ops.Normalize) and (op.weight_trained or op.bias_trained)
+        norm_trained = isinstance(op, (ops.Normalize, ops.FixedNorm)) and (op.weight_trained or op.bias_trained)
         alone = (
             fresh or norm_trained or isinstance(op, ops.Attention) or (isinstance(op, ops.Sum) and op.cross is not None)
         )
