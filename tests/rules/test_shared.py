@@ -207,26 +207,55 @@ def test_shared_calls_matter():
 
 
 def test_equal_inputs_tiles_and_derivatives():
-    net = Loop(torch.relu, 2).double()
-    kernel, x = limit(net).ntk, normal(4, 3, 3)
-    assert any(isinstance(node.op, Shared) for node in limit(net).program((3, 3)).nodes)
-    torch.testing.assert_close(kernel(x, x.clone()), kernel(x), rtol=1e-13, atol=0)
-    torch.testing.assert_close(kernel.diag(x), kernel(x).diagonal(), rtol=1e-13, atol=0)
-    nearly = x * (1 + 1e-9)
-    torch.testing.assert_close(kernel(x, nearly).diagonal(), kernel.diag(x), rtol=1e-7, atol=0)
-    small = ntkit.gram(kernel, x, tile=1)
-    torch.testing.assert_close(torch.as_tensor(small), kernel(x), rtol=1e-13, atol=0)
-    smooth = limit(Loop(torch.tanh).double()).ntk
-    assert torch.autograd.gradcheck(lambda a: smooth(a, x[2:]), (x[:2].clone().requires_grad_(),))
+    kernel, x = limit(Loop(torch.relu).double()).ntk, normal(3, 2, 3)
+    assert any(isinstance(node.op, Shared) for node in kernel.limit.program((2, 3)).nodes)
+    whole = kernel(x)
+    torch.testing.assert_close(kernel(x, x.clone()), whole, rtol=1e-13, atol=0)
+    torch.testing.assert_close(kernel.diag(x), whole.diagonal(), rtol=1e-13, atol=0)
+    torch.testing.assert_close(kernel(x, x * (1 + 1e-9)).diagonal(), whole.diagonal(), rtol=1e-7, atol=0)
+    torch.testing.assert_close(torch.as_tensor(ntkit.gram(kernel, x, tile=2)), whole, rtol=1e-13, atol=0)
+    smooth, one = limit(Loop(torch.erf).double()).ntk, x[:1].clone().requires_grad_()
+    (slope,) = torch.autograd.grad(smooth(one, x[1:2]).sum(), one)
+    step = 1e-5 * normal(1, 2, 3)
+    values = [smooth(x[:1] + sign * step, x[1:2]).sum() for sign in (1, -1)]
+    torch.testing.assert_close((slope * step).sum(), (values[0] - values[1]) / 2, rtol=1e-6, atol=0)
+
+
+def test_a_layer_of_input_beside_state():
+    """One layer reads torch.cat((x_t, h), 1), at first a state of zeros: w^2 times the mean over both widths."""
+
+    class Beside(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.cell, self.head, self.width = nn.Linear(3 + width, width), nn.Linear(width, 1), width
+
+        def forward(self, x):
+            h, found = torch.zeros(len(x), self.width, dtype=x.dtype), []
+            for t in range(2):
+                h = torch.erf(self.cell(torch.cat((x[:, t], h), 1)))
+                found.append(h)
+            return self.head(torch.stack(found, 1).mean(1))
+
+    x = normal(3, 2, 3)
+    state = {(t, s): torch.zeros(3, 3).to(x) for t in (-1, 0, 1) for s in (-1, 0, 1)}
+    pre = {}
+    for t, s in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        pre[t, s] = W**2 * (x[:, t] @ x[:, s].T + 13 * state[t - 1, s - 1]) / 16 + B**2
+        if t == s:
+            q = {r: pre[r, r].diagonal() for r in range(t + 1)}
+            for a, b in ((a, b) for a, b in pre if max(a, b) <= t):
+                state[a, b] = erf_dual(pre[a, b], q[a][:, None], q[b][None])[0]
+    nngp = W**2 * sum(state[t, s] for t in (0, 1) for s in (0, 1)) / 4 + B**2
+    torch.testing.assert_close(limit(Beside(13)).nngp(x), nngp, rtol=1e-12, atol=0)
 
 
 def test_gains_and_sign():
     w = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
-    x = normal(2, 3, 3)
-    value = ntkit.infinite_width(Loop(torch.tanh), w_std=w, b_std=B).ntk(x)
-    torch.testing.assert_close(value.detach(), limit(Loop(torch.tanh)).ntk(x), rtol=1e-13, atol=0)
+    x = normal(2, 2, 3)
+    value = ntkit.infinite_width(Loop(torch.erf), w_std=w, b_std=B).ntk(x)
+    torch.testing.assert_close(value.detach(), limit(Loop(torch.erf)).ntk(x), rtol=1e-13, atol=0)
     (slope,) = torch.autograd.grad(value.sum(), w)
-    steps = [ntkit.infinite_width(Loop(torch.tanh), w_std=W + e, b_std=B).ntk(x).sum() for e in (1e-5, -1e-5)]
+    steps = [ntkit.infinite_width(Loop(torch.erf), w_std=W + e, b_std=B).ntk(x).sum() for e in (1e-5, -1e-5)]
     torch.testing.assert_close(slope, (steps[0] - steps[1]) / 2e-5, rtol=1e-7, atol=0)
     jumps = limit(Loop(torch.sign))
     assert torch.isfinite(jumps.nngp(x)).all()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, permutations
+
+from torch import Tensor
 
 from ntkit._src.program import Concat, Input, Join, Keep, Node, Normalize, NoSharedRule, Program, Shared, Source, Sum
 from ntkit.errors import Problem, UnsupportedLayerError
@@ -27,6 +30,8 @@ def share(
     named = [call for call in calls if call is not None]
     if len(set(named)) == len(named):
         return program
+    program, kept = _split_data(program, calls)
+    sources, calls, cuts, affine = ([known[index] for index in kept] for known in (sources, calls, cuts, affine))
     whole = Shared(program.nodes, 0, tuple(sources), tuple(calls), tuple(cuts))
     try:
         members = _meeting(program, whole)
@@ -73,6 +78,48 @@ def share(
     place = {index: number for number, index in enumerate(kept)}
     renumbered = (replace(nodes[index], inputs=tuple(place[read] for read in nodes[index].inputs)) for index in kept)
     return replace(program, nodes=tuple(renumbered))
+
+
+def _split_data(program: Program, calls: Sequence[int | None]) -> tuple[Program, list[int]]:
+    """Write data that a layer reads in one call as its parts, if it reads a concatenation of such parts in another call.
+
+    Returns for each node of the new program the one of the old that it is or is a part of.
+    """
+    reads: dict[int, set[int]] = {}
+    for index, call in enumerate(calls):
+        if call is not None:
+            reads.setdefault(call, set()).add(program.nodes[index].inputs[0])
+    parts: dict[int, tuple[float, ...]] = {}
+    for found in reads.values():
+        ops = {read: program.nodes[read].op for read in found}
+        fractions = next((op.fractions for op in ops.values() if isinstance(op, Concat)), None)
+        if fractions is not None:
+            parts |= {read: fractions for read, op in ops.items() if isinstance(op, Input)}
+    nodes: list[Node] = []
+    prefixes, kept = list(program.prefixes), list[int]()
+    place: dict[int, int] = {}
+    for index, node in enumerate(program.nodes):
+        if index in parts:
+            assert isinstance(node.op, Input)
+            first, start = len(nodes), 0
+            for fraction in parts[index]:
+                width = round(fraction * node.op.channels)
+                prefixes.append(partial(_narrowed, prefixes[node.op.prefix], node.op.channel, start, width))
+                nodes.append(replace(node, op=Input(len(prefixes) - 1, node.op.channel, width)))
+                start += width
+            node = replace(node, op=Concat(parts[index]), inputs=tuple(range(first, len(nodes))))
+            kept += [index] * len(node.inputs)
+        else:
+            node = replace(node, inputs=tuple(place[read] for read in node.inputs))
+        place[index] = len(nodes)
+        nodes.append(node)
+        kept.append(index)
+    return replace(program, nodes=tuple(nodes), prefixes=tuple(prefixes)), kept
+
+
+def _narrowed(prefix: Callable[[Tensor], Tensor] | None, channel: int, start: int, width: int, x: Tensor) -> Tensor:
+    """Run what comes before the first layer, and take a range of its channels."""
+    return (x if prefix is None else prefix(x)).narrow(channel, start, width)
 
 
 def _meeting(program: Program, whole: Shared) -> set[int]:

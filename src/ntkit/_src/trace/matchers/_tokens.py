@@ -128,6 +128,16 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
     first = parts[0]
     axis = first.axis(dim)
     assert axis is not None
+    widths = {tuple((block.width, block.merged) for block in part.blocks) for part in parts}
+    if len(first.blocks) > 1 and len(widths) == 1 and all(part.order is None for part in parts):
+        blocks = [
+            joined(builder, [replace(p, blocks=(p.blocks[k],), channels=p.blocks[k].width) for p in parts], dim).blocks[0]
+            for k in range(len(first.blocks))
+            if not first.blocks[k].merged
+        ]
+        if len(blocks) == len(first.blocks):
+            sizes = sum(part.positions[axis] for part in parts)
+            return replace(first, blocks=tuple(blocks), positions=first.with_length(axis, sizes))
     others = [(part.dims, part.channels, *part.positions[:axis], *part.positions[axis + 1 :]) for part in parts]
     if any(other != others[0] for other in others) or any(len(part.blocks) > 1 for part in parts):
         raise Refused(
