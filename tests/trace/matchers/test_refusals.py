@@ -104,13 +104,6 @@ def test_refused_with_place_reason_and_remedy(case):
     assert problem.instead
 
 
-def test_shared_weights():
-    layer = nn.Linear(8, 8)
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), layer, nn.ReLU(), layer)
-    with pytest.raises(UnsupportedLayerError, match="called twice"):
-        ntkit.infinite_width(net)
-
-
 def test_tied_parameters():
     net = mlp(4, 8, 8, 8)
     net[4].weight = net[2].weight

@@ -18,6 +18,7 @@ from .._builder import EMPIRICAL, Builder, Refused, tensor_number
 from .._layout import entry_numbers
 from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 from ._activations import apply_activation
+from ._positions import map_axis
 from ._compose import composed_product, composed_sum
 from ._registry import matches
 from ._tokens import cross_moment, joined, table_like
@@ -53,6 +54,8 @@ def negate(builder: Builder, x: Field) -> Field:
          family="arithmetic", note="with numbers and frozen scalars")  # fmt: skip
 def divide(builder: Builder, x: Any, y: Any) -> Field:
     """x / c."""
+    if isinstance(y, Tensor) and tensor_number(y) is None and bool((y != 0).all()):
+        return multiply(builder, x, 1.0 / y)
     number = tensor_number(y)
     if number is None or not isinstance(x, Field):
         raise Refused("it divides by something that is not a frozen number", "divide by a number, or use nn.LayerNorm")
@@ -68,6 +71,10 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
         number = tensor_number(other)
         if number is not None:
             return scaled(builder, field, number)
+        if isinstance(field, Field) and isinstance(other, Tensor):
+            weighted = _weighted_positions(builder, field, other)
+            if weighted is not None:
+                return weighted
     # Data with a single channel (a mask, a weight per position) only scales: Gaussian values stay Gaussian.
     scaling = any(isinstance(a, Data) and isinstance(b, Field) and _one_channel(a, b) for a, b in ((x, y), (y, x)))
     x, y = _as_fields(builder, x, y)
@@ -153,6 +160,21 @@ def shifted(builder: Builder, x: Field, value: float) -> Field:
     return builder.each_block(x, shift)
 
 
+def _weighted_positions(builder: Builder, x: Field, factors: Tensor) -> Field | None:
+    """Multiply each position along one axis by its own number; None if the factors differ along anything else."""
+    shape = (1,) * (len(x.dims) - factors.ndim) + tuple(factors.shape)
+    if len(shape) != len(x.dims) or any(size not in (1, own) for size, own in zip(shape, x.shape, strict=True)):
+        return None
+    factors = factors.detach().reshape(shape)
+    varied = [dim for dim in range(len(shape)) if not torch.equal(factors, factors.narrow(dim, 0, 1).expand_as(factors))]
+    axis = x.axis(varied[0]) if len(varied) == 1 else None
+    if axis is None or CHANNEL in x.dims[varied[0]]:
+        return None
+    for dim in set(range(len(shape))) - set(varied):
+        factors = factors.narrow(dim, 0, 1)
+    return map_axis(builder, x, axis, torch.diag(factors.flatten().to(torch.float64)), "factors of positions")
+
+
 def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) -> Field:
     for field, other, cf, co in ((x, y, cx, cy), (y, x, cy, cx)):
         number = tensor_number(other)
@@ -230,8 +252,8 @@ def _as_fields(builder: Builder, x: Any, y: Any) -> tuple[Field, Field]:
         )
     if not all(isinstance(value, (Field, Data)) for value in (x, y)):
         raise Refused(
-            "a constant tensor takes part in it, so its channels are no longer alike",
-            "use one number for all channels",
+            "a constant tensor takes part in it that differs between channels, between inputs or along several axes of positions",
+            "use one number for all channels, or multiply by one number for each position along one axis",
             like,
         )
     return _field_like(builder, x, like), _field_like(builder, y, like)
