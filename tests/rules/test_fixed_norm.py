@@ -12,14 +12,20 @@ W, B = 1.3, 0.4
 
 
 def _net(width=8, affine=True):
-    return nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width, affine=affine), nn.ReLU(), nn.Linear(width, 1)).double().eval()
+    return (
+        nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width, affine=affine), nn.ReLU(), nn.Linear(width, 1))
+        .double()
+        .eval()
+    )
 
 
 def _dual(k):
     q = k.diagonal()
     size = (q[:, None] * q).sqrt()
     angle = torch.acos((k / size).clamp(-1, 1))
-    return size * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi), (math.pi - angle) / (2 * math.pi)
+    return size * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi), (math.pi - angle) / (
+        2 * math.pi
+    )
 
 
 def test_against_the_formula():
@@ -44,7 +50,13 @@ def test_against_finite_networks():
     x, generator = normal(3, 2, 5), torch.Generator().manual_seed(0)
 
     def build(width):
-        layers = (nn.Conv1d(2, width, 3), nn.BatchNorm1d(width), nn.ReLU(), nn.Conv1d(width, width, 2), nn.BatchNorm1d(width))
+        layers = (
+            nn.Conv1d(2, width, 3),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Conv1d(width, width, 2),
+            nn.BatchNorm1d(width),
+        )
         return nn.Sequential(*layers, nn.Tanh(), nn.Flatten(), nn.Linear(2 * width, 1)).double().eval()
 
     estimates = []
@@ -65,7 +77,10 @@ def test_against_finite_networks():
 
 def test_equal_statistics_are_a_multiple():
     """A mean that is not zero moves all channels: exact where no activation follows at once."""
-    x, net = normal(3, 3), nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8, affine=False), nn.Linear(8, 1)).double().eval()
+    x, net = (
+        normal(3, 3),
+        nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8, affine=False), nn.Linear(8, 1)).double().eval(),
+    )
     net[1].running_mean.fill_(0.5)
     square = 1 / (1 + net[1].eps)
     k = W**2 * x @ x.T / 3 + B**2

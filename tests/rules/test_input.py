@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import ntkit
 from ntkit._src.program import Input, Keep
 from ntkit._src.rules._covariance import Ends, Moments
-from ntkit._src.rules._input import data_covariance, _refine
+from ntkit._src.rules._input import _refine, data_covariance
 
 
 class Prefix(nn.Module):

@@ -44,7 +44,9 @@ def relu_dual(k, q1, q2):
     """Arc-cosine kernels of degree one and zero (Cho and Saul 2009)."""
     size = (q1 * q2).sqrt()
     angle = torch.acos((k / size).clamp(-1, 1))
-    return size * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi), (math.pi - angle) / (2 * math.pi)
+    return size * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi), (math.pi - angle) / (
+        2 * math.pi
+    )
 
 
 def erf_dual(k, q1, q2):
@@ -130,7 +132,11 @@ class Convolutions(nn.Module):
 
     def __init__(self, width=16):
         super().__init__()
-        self.first, self.again, self.head = nn.Conv1d(2, width, 1), nn.Conv1d(width, width, 3, padding=1), nn.Linear(width, 1)
+        self.first, self.again, self.head = (
+            nn.Conv1d(2, width, 1),
+            nn.Conv1d(width, width, 3, padding=1),
+            nn.Linear(width, 1),
+        )
 
     def forward(self, x):
         one = torch.relu(self.again(torch.relu(self.first(x))))

@@ -14,7 +14,12 @@ class Net(nn.Module):
 
     def __init__(self, function):
         super().__init__()
-        self.first, self.again, self.norm, self.head = nn.Linear(4, 8), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 1)
+        self.first, self.again, self.norm, self.head = (
+            nn.Linear(4, 8),
+            nn.Linear(8, 8),
+            nn.LayerNorm(8),
+            nn.Linear(8, 1),
+        )
         self.function = function
 
     def forward(self, x):
@@ -47,7 +52,11 @@ def test_shared_part(function, shared):
     assert sum(isinstance(op, Shared) for op in ops) == shared
     assert torch.isfinite(limit.ntk(torch.randn(3, 4))).all()
     rows = limit.explain((4,)).rows
-    assert any("shared weights" in row.operation for row in rows) == bool(shared) if hasattr(rows[0], "operation") else True
+    assert (
+        any("shared weights" in row.operation for row in rows) == bool(shared)
+        if hasattr(rows[0], "operation")
+        else True
+    )
 
 
 def _two_functions(net, x):
@@ -86,7 +95,9 @@ def test_refused(function, reason):
 
 
 def test_parameters_shared_in_part_are_refused():
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    net = nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)
+    )
     net[4].weight = net[2].weight
     with pytest.raises(UnsupportedLayerError, match="also those of '2'"):
         ntkit.infinite_width(net)
@@ -94,5 +105,7 @@ def test_parameters_shared_in_part_are_refused():
     x = torch.randn(2, 4)
     with pytest.raises(UnsupportedLayerError, match="also those of '2'"):
         ntkit.infinite_width(net, overrides={"2": {"w_std": 1.0}})
-    plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    plain = nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)
+    )
     torch.testing.assert_close(ntkit.infinite_width(net).ntk(x), ntkit.infinite_width(plain).ntk(x))

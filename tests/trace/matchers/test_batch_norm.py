@@ -44,5 +44,7 @@ def test_frozen_values_and_images():
 
     doubled, plain = (ntkit.infinite_width(_net(change)).nngp(x) for change in (frozen, lambda norm: None))
     torch.testing.assert_close(doubled, 4 * plain)
-    net = nn.Sequential(nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
+    net = nn.Sequential(
+        nn.Conv2d(2, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1)
+    )
     assert ntkit.infinite_width(net.eval()).ntk(torch.randn(2, 2, 5, 5)).shape == (2, 2)

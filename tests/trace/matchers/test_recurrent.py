@@ -84,7 +84,12 @@ def test_one_gain_for_all_weights_and_torch_initialisation():
     torch.testing.assert_close(own.nngp(x), ntkit.infinite_width(net, w_std=2.0).nngp(x) / 4)
     wide, torch_limit = Recurrent(lambda h, last: h.mean(1)), ntkit.infinite_width(net, init="torch")
     inner = torch_limit.program((2, 3)).nodes
-    gains = [node.op.gains for outer in inner for node in (outer, *getattr(outer.op, "nodes", ())) if hasattr(node.op, "gains")]
+    gains = [
+        node.op.gains
+        for outer in inner
+        for node in (outer, *getattr(outer.op, "nodes", ()))
+        if hasattr(node.op, "gains")
+    ]
     # PyTorch draws all of them from U(-1, 1) / sqrt(8), so their variances are 1 / 24.
     found = {round(float(g.w_std) ** 2, 12) for g in gains} | {round(float(g.b_std) ** 2, 12) for g in gains}
     assert {round(3 / 24, 12), round(8 / 24, 12), round(1 / 24, 12)} <= found

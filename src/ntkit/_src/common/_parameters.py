@@ -19,7 +19,16 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["ParameterSource", "Scaled", "check_module", "check_precision", "ntk_gains", "parameter_source", "read_weights_anew", "strip_ntk"]
+__all__ = [
+    "ParameterSource",
+    "Scaled",
+    "check_module",
+    "check_precision",
+    "ntk_gains",
+    "parameter_source",
+    "read_weights_anew",
+    "strip_ntk",
+]
 
 
 class Scaled(nn.Module):
@@ -173,7 +182,9 @@ def _strip(layer: nn.Module, name: str, source: ParameterSource) -> None:
 def read_weights_anew(layer: nn.Module) -> None:
     """Let a parametrised recurrent layer compute its weights in every call; torch reads them from a list made once."""
     if isinstance(layer, nn.RNNBase):
-        current = property(lambda self: [getattr(self, name) for name in self._flat_weights_names], lambda self, _: None)
+        current = property(
+            lambda self: [getattr(self, name) for name in self._flat_weights_names], lambda self, _: None
+        )
         setattr(type(layer), "_flat_weights", current)  # noqa: B010  the class is this layer's own
         vars(layer).pop("_flat_weights", None)
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ntkit._src.common import ParameterSource, Scaled, check_module, parameter_source, read_weights_anew, shown, strip_ntk
+from ntkit._src.common import (
+    ParameterSource,
+    Scaled,
+    check_module,
+    parameter_source,
+    read_weights_anew,
+    shown,
+    strip_ntk,
+)
 from ntkit._src.kernels.finite_network import LAYERS, TRANSPOSED
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError, InputTypeError
@@ -122,8 +130,8 @@ def parametrize_ntk(
     initialisation (Jacot et al. 2018; Arora et al. 2019, section 3). That is what :func:`ntkit.infinite_width` assumes with
     the same ``w_std``, ``b_std`` and ``overrides``: the empirical kernel of such a network tends to it as its width grows.
 
-    The projections of ``MultiheadAttention`` and the weights of ``RNN`` and ``RNNCell`` are scaled likewise. All other parameters (norms, embeddings, your own) stay
-    unchanged. The function that the module computes does not change, except that tensors with gain zero are switched off;
+    The projections of ``MultiheadAttention`` and the weights of ``RNN`` and ``RNNCell`` are scaled likewise. All other
+    parameters (norms, embeddings, your own) stay unchanged. The function that the module computes does not change, except that tensors with gain zero are switched off;
     :func:`ntkit.initialize` draws standard normals. The raw parameters are ``layer.parametrizations.weight.original``.
 
     Parameters

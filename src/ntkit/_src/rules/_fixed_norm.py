@@ -11,7 +11,7 @@ from ._rule import Inputs, Rule, Step
 
 
 class FixedNormRule(Rule[FixedNorm], ops=(FixedNorm,)):
-    """K' = c^2 K and Theta' = c^2 Theta + u v + 1, the last two terms for a trained weight and bias; u, v the channel's values."""
+    """K' = c^2 K and Theta' = c^2 Theta + u v + 1, the last two terms for a trained weight and bias; u, v: its values."""
 
     keeps_h = True
     local = True

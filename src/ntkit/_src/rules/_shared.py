@@ -30,8 +30,8 @@ from ntkit._src.program import (
     Sum,
 )
 
-from ._axes import merged, unmerged
 from ._affine import fresh_weights
+from ._axes import merged, unmerged
 from ._covariance import Covariance, Ends, Moments
 from ._input import data_covariance
 from ._rule import RULES, Inputs, Rule, Step
@@ -209,7 +209,7 @@ class _Walk:
         if sides != "both":
             return self._moved(i if sides == "left" else j, sides == "left", reads, parts)
         match nodes[i].op, nodes[j].op:
-            case Sum() as first_op, Sum() as second_op:
+            case Sum(), Sum():
                 return self._sums(i, j, terms)
             case Dense() as layer, _:
                 return _layer(layer.gains, parts[0], self.ends.first.like)
@@ -237,7 +237,8 @@ class _Walk:
 
     def _data(self, i: int, j: int) -> _Pair:
         first, second = (self.op.nodes[index].op for index in (i, j))
-        assert isinstance(first, Input) and isinstance(second, Input)
+        assert isinstance(first, Input)
+        assert isinstance(second, Input)
         key = first.prefix, first.channel
         sides = (
             Moments({key: self.ends.first.data[key]}),
@@ -270,7 +271,9 @@ class _Walk:
         # Differences add up where each term of u_i depends on one of u_j alone, with the same coefficient.
         present = [(a, b) for (a, b), k in terms.items() if k.nngp is not None]
         apart = all(len({pair[side] for pair in present}) == len(own) for side, own in enumerate(coefficients))
-        matched = len(present) == len(coefficients[0]) and all(coefficients[0][a] == coefficients[1][b] for a, b in present)
+        matched = len(present) == len(coefficients[0]) and all(
+            coefficients[0][a] == coefficients[1][b] for a, b in present
+        )
         if not (apart and matched) or any(terms[pair].h is None for pair in present):
             return total._replace(h=None)
         return total._replace(h=sum(coefficients[0][a] ** 2 * terms[a, b].h for a, b in present))

@@ -135,7 +135,7 @@ class Builder:
         return self.combine(op, (read,), positions, affine="part" if affine and not kept else affine)
 
     def joint(self, first: int, second: int) -> bool:
-        """Return whether two nodes depend on each other through a layer called more than once, which the finished program describes."""
+        """Return whether two nodes depend on each other through a layer called more than once; the program tells how."""
         common = self.info[first].sources & self.info[second].sources
         return any(common & self.info[first].sources for first in self._again)
 
@@ -170,7 +170,7 @@ class Builder:
             memory = weight.parameter.data_ptr()
             if memory in self._weights:
                 raise Refused(
-                    f"its {what} are also those of {self._weights[memory]!r} (tied parameters, or a layer called twice in two ways), so "
+                    f"its {what} are also those of {self._weights[memory]!r} (tied, or read in two ways), so "
                     "its values are not independent of that layer's",
                     "give each its own parameters; nn.Linear and convolutions may be called again as a whole",
                 )

@@ -154,7 +154,9 @@ class Reader:
                 return self._run_on_data(node, module, args, kwargs, leaves)
             except Refused:
                 recurrent = isinstance(module, (nn.RNNBase, nn.RNNCellBase))
-                if (module is None or recurrent) and matcher is not None and matcher.refuses:  # it says more about itself
+                if (
+                    (module is None or recurrent) and matcher is not None and matcher.refuses
+                ):  # it says more about itself
                     matcher.build(self.builder, *args, **kwargs, **own)
                 raise
         if matcher is not None and matcher.fresh and leaves and isinstance(leaves[0], Tensor) and node.args:

@@ -24,8 +24,9 @@ def share(
     """Replace what needs covariances between different nodes by one :class:`Shared` operation.
 
     The arguments after the program say for each node what it depends on, which layer it calls, which range of its input's
-    channels it is, and whether a trained weight multiplies it; ``instead`` is what to use where there is no closed form. Calls of one layer that never meet, such as those of a chain, stay
-    as they are: then each value's own covariance is that of separate layers.
+    channels it is, and whether a trained weight multiplies it; ``instead`` is what to use where there is no closed form.
+    Calls of one layer that never meet, such as those of a chain, stay as they are: then each value's own covariance is that of
+    separate layers.
     """
     named = [call for call in calls if call is not None]
     if len(set(named)) == len(named):
@@ -48,8 +49,7 @@ def share(
         outputs = {
             index
             for index in members
-            if not isinstance(program.nodes[index].op, Source)
-            and (index == program.output or readers[index] - members)
+            if not isinstance(program.nodes[index].op, Source) and (index == program.output or readers[index] - members)
         }
         if len(outputs) == 1:
             break
@@ -58,7 +58,9 @@ def share(
     given = sorted({read for index in members for read in program.nodes[index].inputs} - members)
     for read in given:
         if affine[read]:
-            raise _unsupported(program.nodes[read], "a norm with a trained weight comes between it and a layer called twice", instead)
+            raise _unsupported(
+                program.nodes[read], "a norm with a trained weight comes between it and a layer called twice", instead
+            )
     order = [*given, *sorted(members)]
     place = {index: number for number, index in enumerate(order)}
     inner = tuple(
@@ -130,7 +132,9 @@ def _meeting(program: Program, whole: Shared) -> set[int]:
     repeated = {i for i, call in enumerate(whole.calls) if named.count(call) > 1}
     tied = frozenset[int]().union(*(whole.sources[i] for i in repeated))
     for index, (node, keeps) in enumerate(zip(program.nodes, program.diag_keeps, strict=True)):
-        if not isinstance(node.op, (Sum, Join, Concat, Normalize)):  # rules of other operations take their inputs as independent
+        if not isinstance(
+            node.op, (Sum, Join, Concat, Normalize)
+        ):  # rules of other operations take their inputs as independent
             for first, second in combinations(dict.fromkeys(node.inputs), 2):
                 if whole.sources[first] & whole.sources[second] & tied:
                     raise NoSharedRule((index, index))
@@ -176,7 +180,9 @@ def _needed(nodes: dict[int, Node], output: int) -> list[int]:
 def _meet(body: Shared, missing: NoSharedRule, instead: str) -> UnsupportedLayerError:
     first, second = (body.nodes[index] for index in sorted(missing.pair))
     if missing.pair[0] == missing.pair[1]:
-        return _unsupported(second, "what it reads comes from several calls of one layer, and it has no rule for that", instead)
+        return _unsupported(
+            second, "what it reads comes from several calls of one layer, and it has no rule for that", instead
+        )
     return _unsupported(
         second,
         f"its values depend on those of {first.op.label()} at {first.path!r}, since a layer is called more than once, and the "
@@ -186,4 +192,6 @@ def _meet(body: Shared, missing: NoSharedRule, instead: str) -> UnsupportedLayer
 
 
 def _unsupported(node: Node, reason: str, instead: str) -> UnsupportedLayerError:
-    return UnsupportedLayerError((Problem(node.path, node.op.label(), reason, f"give each call its own layer; or {instead}"),))
+    return UnsupportedLayerError(
+        (Problem(node.path, node.op.label(), reason, f"give each call its own layer; or {instead}"),)
+    )

@@ -225,8 +225,12 @@ class Tracer:
         """Report batch norms that were in training mode."""
         kinds = nn.modules.batchnorm._BatchNorm
         layers = [(path, layer) for path, layer in self.module.named_modules() if path in self._training]
-        instead = f"call module.eval() if its running statistics are meant; use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}"
-        return [Problem(path, type(layer).__name__, COUPLED, instead) for path, layer in layers if isinstance(layer, kinds)]
+        instead = (
+            f"call module.eval() if its running statistics are meant; use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}"
+        )
+        return [
+            Problem(path, type(layer).__name__, COUPLED, instead) for path, layer in layers if isinstance(layer, kinds)
+        ]
 
     def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
         """Run the module on an example, in float64 or else in float32; return a copy, the example and the output."""

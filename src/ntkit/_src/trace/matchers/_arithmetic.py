@@ -18,8 +18,8 @@ from .._builder import EMPIRICAL, Builder, Refused, tensor_number
 from .._layout import entry_numbers
 from .._values import BATCH, CHANNEL, Block, Computed, Data, Field, Weight
 from ._activations import apply_activation
-from ._positions import map_axis
 from ._compose import composed_product, composed_sum
+from ._positions import map_axis
 from ._registry import matches
 from ._tokens import cross_moment, joined, table_like
 
@@ -166,7 +166,9 @@ def _weighted_positions(builder: Builder, x: Field, factors: Tensor) -> Field | 
     if len(shape) != len(x.dims) or any(size not in (1, own) for size, own in zip(shape, x.shape, strict=True)):
         return None
     factors = factors.detach().reshape(shape)
-    varied = [dim for dim in range(len(shape)) if not torch.equal(factors, factors.narrow(dim, 0, 1).expand_as(factors))]
+    varied = [
+        dim for dim in range(len(shape)) if not torch.equal(factors, factors.narrow(dim, 0, 1).expand_as(factors))
+    ]
     axis = x.axis(varied[0]) if len(varied) == 1 else None
     if axis is None or CHANNEL in x.dims[varied[0]]:
         return None

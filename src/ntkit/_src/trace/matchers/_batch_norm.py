@@ -1,4 +1,4 @@
-"""Batch normalisation in evaluation mode, where its statistics are numbers: (x - m) / sqrt(v + eps), the same for all channels."""
+"""Batch normalisation in evaluation mode, where its statistics are numbers: (x - m) / sqrt(v + eps), alike for all channels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def batch_norm(
             x,
         )
     if len(x.dims) < 2 or x.core(1) != (CHANNEL,) or len(x.blocks) > 1:
-        raise Refused("dimension 1 of its input is not the channels of one layer", "keep the channels in dimension 1", x)
+        raise Refused(
+            "dimension 1 of its input is not the channels of one layer", "keep the channels in dimension 1", x
+        )
     scale, shift, trained_weight, trained_bias = affine_parameters(builder, x, weight, bias)
     if mean:
         x = shifted(builder, x, -mean)

@@ -36,7 +36,9 @@ def recurrent(builder: Builder, x: Any, hx: Any = None, *, layer: nn.Module, **w
         return _cell(builder, layer, x, hx, "", weights)
     assert isinstance(layer, nn.RNN)
     if hx is not None and tensor_number(hx) != 0:
-        raise Refused("its initial state is not a constant of zeros", "leave the state out, or call an nn.RNNCell in a loop")
+        raise Refused(
+            "its initial state is not a constant of zeros", "leave the state out, or call an nn.RNNCell in a loop"
+        )
     x = _batch_first(builder, x, layer.batch_first)
     steps, last = x.shape[1], []
     for number in range(layer.num_layers):
@@ -56,9 +58,7 @@ def recurrent(builder: Builder, x: Any, hx: Any = None, *, layer: nn.Module, **w
     return (x if layer.batch_first else x.with_dims([x.dims[1], x.dims[0], x.dims[2]])), final
 
 
-def _cell(
-    builder: Builder, layer: nn.RNNCell, x: Any, state: Any, name: str, weights: Mapping[str, Any]
-) -> Field:
+def _cell(builder: Builder, layer: nn.RNNCell, x: Any, state: Any, name: str, weights: Mapping[str, Any]) -> Field:
     given = _half(builder, layer, x, "ih", name, weights)
     if state is None or tensor_number(state) == 0:
         state = scaled(builder, given, 0.0)

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from .._builder import EMPIRICAL, Builder, Refused
 from .._values import Field
-from ._positions import avg_pool
 from ._batch_norm import COUPLED
+from ._positions import avg_pool
 from ._registry import matches
 
 _MAXIMUM = "the maximum of correlated Gaussians has no closed-form covariance"

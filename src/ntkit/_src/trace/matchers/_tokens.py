@@ -131,7 +131,9 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
     widths = {tuple((block.width, block.merged) for block in part.blocks) for part in parts}
     if len(first.blocks) > 1 and len(widths) == 1 and all(part.order is None for part in parts):
         blocks = [
-            joined(builder, [replace(p, blocks=(p.blocks[k],), channels=p.blocks[k].width) for p in parts], dim).blocks[0]
+            joined(builder, [replace(p, blocks=(p.blocks[k],), channels=p.blocks[k].width) for p in parts], dim).blocks[
+                0
+            ]
             for k in range(len(first.blocks))
             if not first.blocks[k].merged
         ]
