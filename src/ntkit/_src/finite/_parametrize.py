@@ -131,8 +131,9 @@ def parametrize_ntk(
     the same ``w_std``, ``b_std`` and ``overrides``: the empirical kernel of such a network tends to it as its width grows.
 
     The projections of ``MultiheadAttention`` and the weights of ``RNN`` and ``RNNCell`` are scaled likewise. All other
-    parameters (norms, embeddings, your own) stay unchanged. The function that the module computes does not change, except that tensors with gain zero are switched off;
-    :func:`ntkit.initialize` draws standard normals. The raw parameters are ``layer.parametrizations.weight.original``.
+    parameters (norms, embeddings, your own) stay unchanged. The function that the module computes does not change, except
+    that tensors with gain zero are switched off; :func:`ntkit.initialize` draws standard normals. The raw parameters are
+    ``layer.parametrizations.weight.original``.
 
     Parameters
     ----------
