@@ -19,6 +19,8 @@ from statistics import fmean, stdev
 from textwrap import fill
 from typing import Any
 
+from figures import LABELS, draw, records
+
 import ntkit
 from ntkit._src.trace.matchers._refusals import refused_layers
 from ntkit_studies import NAMES, find
@@ -30,25 +32,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 RESULTS = ROOT / "docs/results"
 STUDIES = ROOT / "studies/results"
-HISTORY = RESULTS / "benchmarks.jsonl"
-LABELS = {
-    "conv 3, average": "3 x (conv, ReLU), average pooling, 32x32x3",
-    "conv 20, average": "20 x (conv, ReLU), average pooling",
-    "conv 3, flatten": "3 x (conv, ReLU), flatten",
-    "conv 3, flatten, Gram": "3 x (conv, ReLU), flatten, Gram matrix of one batch",
-    "conv 20, flatten": "20 x (conv, ReLU), flatten",
-    "myrtle 5": "Myrtle-5",
-    "myrtle 10": "Myrtle-10",
-    "residual, strided": "residual blocks with stride, average pooling, 33x33x3",
-    "dense 3": "fully connected, 3 hidden layers, d = 784, 5,000 x 5,000",
-    "dense 3, Gram": "the same, Gram matrix of 5,000",
-}
 
 
 def last_record() -> dict[str, Any]:
     """Return the newest record of ``make bench``."""
-    lines = HISTORY.read_text(encoding="utf-8").splitlines()
-    return json.loads(lines[-1])
+    return records()[-1]
 
 
 def speed() -> str:
@@ -294,26 +282,6 @@ def _number(value: float | None) -> str:
     return text if "e" not in text else f"{value:.7f}"
 
 
-def draw_history() -> None:
-    """Draw the ratios of all records, in the order of the records."""
-    import matplotlib as mpl
-
-    from ntkit.plots import new_figure
-
-    records = [json.loads(line) for line in HISTORY.read_text(encoding="utf-8").splitlines()]
-    figure = new_figure(8, 4)
-    axes = figure.subplots()
-    for name, label in LABELS.items():
-        ratios = [record["ratios"].get(name, {}).get("float32", float("nan")) for record in records]
-        axes.plot(range(len(records)), ratios, "o-", label=label)
-    axes.set_xticks(range(len(records)), [record["commit"][:8] for record in records], rotation=45)
-    axes.set_yscale("log")
-    axes.set_ylabel("times as fast, float32")
-    axes.legend(frameon=False, fontsize="x-small", bbox_to_anchor=(1, 1))
-    with mpl.rc_context({"svg.hashsalt": "ntkit"}):  # the same records give the same bytes
-        figure.savefig(ROOT / "docs/images/benchmarks.svg", metadata={"Date": None})
-
-
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": speed},
     "docs/feature_learning.md": {"held out": held_out},
@@ -353,7 +321,7 @@ def current(page: str, text: str) -> str:
 
 def main() -> None:
     """Regenerate every page."""
-    draw_history()
+    draw()
     for page in PAGES:
         path = ROOT / page
         path.write_text(current(page, path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def load_tool():
+    sys.path.insert(0, str(ROOT / "tools"))  # where pages.py finds figures.py
     spec = importlib.util.spec_from_file_location("pages", ROOT / "tools" / "pages.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -79,6 +79,7 @@ def test_report_of_the_demo(tmp_path):
 
 
 @pytest.mark.skipif(not SITE.exists(), reason="the site is not built: make docs")
-@pytest.mark.parametrize("page", PAGES)
-def test_page_of_the_site(page):
-    check(SITE / f"{page}.html", 1200)
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("page", [*PAGES, "play"])
+def test_page_of_the_site(page, width):
+    check(SITE / f"{page}.html", width)

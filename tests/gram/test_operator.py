@@ -73,6 +73,28 @@ def test_float32_entries_add_up_in_float64(tmp_path: Path, linear: Any) -> None:
     torch.testing.assert_close(stored.product(v), stored.to_dense().double() @ v, rtol=1e-14, atol=1e-14)
 
 
+class Uneven(ntkit.Kernel):
+    """x . x', with halves that differ in their last digits, as a BLAS may give them."""
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None) -> Tensor:
+        product = x1 @ (x1 if x2 is None else x2).T
+        return product * (1 + 1e-7 * torch.ones_like(product).tril(-1))
+
+    def diag(self, x: Tensor) -> Tensor:
+        return (x * x).sum(1)
+
+    def fingerprint(self) -> str:
+        return "uneven"
+
+
+def test_tiles_on_the_diagonal_are_symmetric(tmp_path: Path) -> None:
+    x = normal(9, 3)
+    for gram in (ntkit.gram(Uneven(), x, out=tmp_path / "k.zarr", tile=4), KernelGram(Uneven(), x, tile=4)):
+        dense = gram.to_dense()
+        assert torch.equal(dense, dense.T), "nothing is computed: one half is mirrored into the other"
+        torch.testing.assert_close(gram.product(normal(9, 1)), dense @ normal(9, 1), rtol=1e-14, atol=1e-14)
+
+
 def test_bad_indices(linear: Any, x: Tensor) -> None:
     gram = KernelGram(linear, x, tile=7)
     for rows in (torch.tensor([23]), torch.tensor([[1]]), -24):

@@ -27,6 +27,7 @@ COMMANDS = {
     "solve": "Solve (K + ridge tr(K)/n) a = y; predictions are K(x, X) a.",
     "posterior": "Predict by infinitely wide networks, with spread.",
     "attribute": "Show the training rows behind each prediction.",
+    "play": "Open a page where infinitely wide networks learn points.",
     "list": "List the papers' tables and figures.",
     "run": "Run one of them and compare the paper's numbers with ours.",
     "report": "Rewrite the pages of stored results.",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ntkit._src.common import check_integer, check_pairs, check_result
+from ntkit._src.common import check_integer, check_pairs, check_result, mirror_upper
 from ntkit._src.kernels import Kernel
 
 _IMAGES, _VECTORS = 1024, 4096
@@ -102,4 +102,5 @@ class Task:
                 values = self.kernel(self.x1[rows], (self.x1 if self.x2 is None else self.x2)[columns])
         values = check_pairs(values, self.plan.tile_shape(tile), "kernel(x1, x2)").detach().to(self.stored)
         check_result(values)
-        return values
+        # K(x, x) of a kernel that rounds its two halves otherwise: a stored matrix is symmetric to the bit.
+        return mirror_upper(values.clone()) if self.plan.symmetric and tile.i == tile.j else values
