@@ -37,7 +37,7 @@ def finish(net, *shape):
 
 CASES = {
     "max pool": (finish(image_net(nn.MaxPool2d(2)), 3, 32, 32), "2", "maximum"),
-    "batch norm": (finish(image_net(nn.BatchNorm2d(8)).eval(), 3, 32, 32), "2", "batch"),
+    "batch norm": (finish(image_net(nn.BatchNorm2d(8)), 3, 32, 32), "2", "batch"),
     "instance norm": (finish(image_net(nn.InstanceNorm2d(8)), 3, 32, 32), "2", "one channel"),
     "group norm of single channels": (finish(image_net(nn.GroupNorm(8, 8)), 3, 32, 32), "2", "one channel"),
     "depthwise": (finish(image_net(nn.Conv2d(8, 8, 3, groups=8)), 3, 32, 32), "2", "depthwise"),

@@ -56,6 +56,8 @@ ACTIVATIONS: dict[type[ops.Activation], Family[ops.Pointwise]] = {
 
 _WHY_NONE: dict[type[ops.Op], str] = {
     ops.DataMap: "instructions have one matrix for all inputs",
+    ops.Shared: "it needs covariances between different values",
+    ops.FixedNorm: "its affine parameters have no planes",
     ops.Join: "the planes of a value hold one field, not several side by side",
     ops.Table: "planes are computed from inputs, and it has a covariance of its own",
 }
