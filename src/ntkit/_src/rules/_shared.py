@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -185,7 +185,8 @@ class _Walk:
 
     def _spread(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         """Reshape values of x, (n1, *P_i), and of x', (n2, *P_j), so that they broadcast against a pair."""
-        n1, n2 = (self.pairs[0],), (self.pairs[-1],)
+        n1: tuple[int, ...] = (self.pairs[0],)
+        n2: tuple[int, ...] = (self.pairs[-1],)
         if self.ends.pair_dims == 2:
             n1, n2 = (*n1, 1), (1, *n2)
         ranks = first.ndim - 1, second.ndim - 1
@@ -266,7 +267,7 @@ class _Walk:
             coefficients.append(own)
         weights = [coefficients[0][a] * coefficients[1][b] for a, b in terms]
         total = _weighted(weights, list(terms.values()))
-        if not terms:
+        if not any(c for own in coefficients for c in own.values()):  # both are zero
             return _Pair(h=self.ends.first.like.new_zeros(()))
         # Differences add up where each term of u_i depends on one of u_j alone, with the same coefficient.
         present = [(a, b) for (a, b), k in terms.items() if k.nngp is not None]
@@ -274,9 +275,10 @@ class _Walk:
         matched = len(present) == len(coefficients[0]) and all(
             coefficients[0][a] == coefficients[1][b] for a, b in present
         )
-        if not (apart and matched) or any(terms[pair].h is None for pair in present):
+        if not (apart and matched):
             return total._replace(h=None)
-        return total._replace(h=sum(coefficients[0][a] ** 2 * terms[a, b].h for a, b in present))
+        h = _weighted([coefficients[0][a] ** 2 for a, _ in present], [terms[pair] for pair in present]).h
+        return total._replace(h=h)
 
     def _whole(self, k: Tensor, a: int, b: int) -> Tensor:
         """Expand a pair to its full shape, (pairs..., *P_a, *P_b)."""
@@ -323,6 +325,7 @@ class _Walk:
             ]
             if len(whole) == 1:
                 return self._one_side(whole[0], reads[0], left, lambda x: op.finite((x,), (None, None)))
+            assert isinstance(op, Join)
             dim = len(self.pairs) + op.axis + (0 if left else len(self.op.nodes[reads[0][0]].positions))
             return torch.cat(whole, dim)
 
@@ -335,8 +338,8 @@ class _Walk:
         k, size = self._whole(k, *read), math.prod(layer.kernel)
         total: Tensor | None = None
         for place in range(size):
-            tap = self._one_side(k, read, True, lambda x, e=place: next(islice(layer.taps(x), e, None)))
-            tap = self._one_side(tap, read, False, lambda x, e=place: next(islice(other.taps(x), e, None)))
+            tap = self._one_side(k, read, True, partial(_tap, layer, place))
+            tap = self._one_side(tap, read, False, partial(_tap, other, place))
             total = tap if total is None else total + tap
         assert total is not None
         return total / size
@@ -347,6 +350,11 @@ class _Walk:
             k = k.diagonal(dim1=start + axis, dim2=start + rank + axis).mean(-1)
             rank -= 1
         return k
+
+
+def _tap(op: Conv, place: int, x: Tensor) -> Tensor:
+    """Return x as one place of the window sees it."""
+    return next(islice(op.taps(x), place, None))
 
 
 def _layer(gains: Gains, x: _Pair, like: Tensor) -> _Pair:

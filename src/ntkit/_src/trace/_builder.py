@@ -49,8 +49,10 @@ class Builder:
         prefix_of: Callable[[object], Any],
         batch: int,
         samples: ops.LogitSamples | None = None,
+        training: frozenset[str] = frozenset(),
     ) -> None:
         self.path = ""
+        self.training = training  # paths of the submodules that were in training mode
         self.samples, self.batch = samples, batch  # samples None: softmax attention is refused
         self.nodes: list[ops.Node] = []
         self.info: list[Info] = []
@@ -324,9 +326,11 @@ class Builder:
         layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
         renumbered = (replace(node, inputs=tuple(kept[read] for read in node.inputs)) for node in nodes)
         program = ops.Program(tuple(renumbered), prefixes, layout)
-        sources, affine = ([getattr(self.info[index], name) for index in kept] for name in ("sources", "affine"))
-        calls, cuts = ([known.get(index) for index in kept] for known in (self.calls, self.parts))
-        return share(program, sources, calls, cuts, affine, EMPIRICAL)
+        infos = [self.info[index] for index in kept]
+        calls = [self.calls.get(index) for index in kept]
+        cuts = [self.parts.get(index) for index in kept]
+        affine = [info.affine for info in infos]
+        return share(program, [info.sources for info in infos], calls, cuts, affine, EMPIRICAL)
 
 
 def _positions(shape: Sequence[int], channel: int) -> tuple[int, ...]:

@@ -48,9 +48,10 @@ class Reader:
         gains: GainRule,
         deterministic: frozenset[str],
         samples: LogitSamples | None = None,
+        training: frozenset[str] = frozenset(),
     ) -> None:
         self.graph, self.example, self.deterministic = graph, example, deterministic
-        self.builder = Builder(gains, self._prefix, len(example), samples)
+        self.builder = Builder(gains, self._prefix, len(example), samples, training)
         self.problems: list[Problem] = []
         self.value: Any = Unknown()
         self._values: dict[fx.Node, Any] = {}

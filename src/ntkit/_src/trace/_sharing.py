@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,8 @@ def share(
     if len(set(named)) == len(named):
         return program
     program, kept = _split_data(program, calls)
-    sources, calls, cuts, affine = ([known[index] for index in kept] for known in (sources, calls, cuts, affine))
+    sources, calls = [sources[index] for index in kept], [calls[index] for index in kept]
+    cuts, affine = [cuts[index] for index in kept], [affine[index] for index in kept]
     whole = Shared(program.nodes, 0, tuple(sources), tuple(calls), tuple(cuts))
     try:
         members = _meeting(program, whole)
@@ -69,7 +71,13 @@ def share(
         else replace(program.nodes[index], inputs=())
         for index in order
     )
-    body = Shared(inner, len(given), *(tuple(known[index] for index in order) for known in (sources, calls, cuts)))
+    body = Shared(
+        inner,
+        len(given),
+        tuple(sources[index] for index in order),
+        tuple(calls[index] for index in order),
+        tuple(cuts[index] for index in order),
+    )
     try:
         _ = body.alone, body.between
     except NoSharedRule as missing:
@@ -128,8 +136,8 @@ def _meeting(program: Program, whole: Shared) -> set[int]:
     """Return the nodes of all pairs of different values whose covariance is needed, and those that need it."""
     members: set[int] = set()
     stack: list[tuple[int, int]] = []
-    named = [call for call in whole.calls if call is not None]
-    repeated = {i for i, call in enumerate(whole.calls) if named.count(call) > 1}
+    named = Counter(call for call in whole.calls if call is not None)
+    repeated = {i for i, call in enumerate(whole.calls) if call is not None and named[call] > 1}
     tied = frozenset[int]().union(*(whole.sources[i] for i in repeated))
     for index, (node, keeps) in enumerate(zip(program.nodes, program.diag_keeps, strict=True)):
         if not isinstance(

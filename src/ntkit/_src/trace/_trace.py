@@ -45,7 +45,6 @@ from ._parameters import check_deterministic, lost_by_copies
 from ._reader import Reader
 from ._replay import Difference, FiniteNetwork, NotFinite, replay
 from ._values import Field
-from .matchers._batch_norm import COUPLED
 
 _TOKENS = (4, 2, 16, 64)
 # While torch.fx traces, it replaces methods of nn.Module for every thread, so only one may trace or run a traced module.
@@ -166,7 +165,7 @@ class Tracer:
 
     def _reader(self, graph: fx.GraphModule, example: Tensor, output: Any) -> Reader:
         """Return the reader of a graph after it has read it; ``output`` is the module's for the example."""
-        reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
+        reader = Reader(graph, example, self.gains, self.deterministic, self.samples, frozenset(self._training))
         reader.read(output)
         return reader
 
@@ -180,7 +179,6 @@ class Tracer:
         if self._random is None:
             found = drawing_layers(module, self._training, example)
             self._random = [Problem(path or ROOT, kind, RANDOM, RANDOM_INSTEAD) for path, kind in found.items()]
-            self._random += self._coupled()
         failures: list[str] = []
         first: UnsupportedLayerError | None = None
         for seed, trace in enumerate((symbolic_graph, export_graph), 2):
@@ -220,17 +218,6 @@ class Tracer:
             f"write the forward without such control flow; or {EMPIRICAL}",
         )
         raise UnsupportedLayerError((*self._random, problem))
-
-    def _coupled(self) -> list[Problem]:
-        """Report batch norms that were in training mode."""
-        kinds = nn.modules.batchnorm._BatchNorm
-        layers = [(path, layer) for path, layer in self.module.named_modules() if path in self._training]
-        instead = (
-            f"call module.eval() if its running statistics are meant; use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}"
-        )
-        return [
-            Problem(path, type(layer).__name__, COUPLED, instead) for path, layer in layers if isinstance(layer, kinds)
-        ]
 
     def _run(self, shape: tuple[int, ...]) -> tuple[nn.Module, Tensor, Any]:
         """Run the module on an example, in float64 or else in float32; return a copy, the example and the output."""

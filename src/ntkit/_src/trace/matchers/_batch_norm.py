@@ -37,8 +37,10 @@ def batch_norm(
     training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
 ) -> Field:  # fmt: skip
     """Apply the affine map."""
-    if training or running_mean is None or running_var is None:
-        raise Refused(COUPLED, f"use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}", x)
+    trains = builder.path in builder.training
+    if training or trains or running_mean is None or running_var is None:
+        own = "call module.eval() if its running statistics are meant; or " if trains else ""
+        raise Refused(COUPLED, f"{own}use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}", x)
     mean, variance = tensor_number(running_mean), tensor_number(running_var)
     if mean is None or variance is None:
         raise Refused(

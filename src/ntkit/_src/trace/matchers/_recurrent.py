@@ -96,10 +96,10 @@ def _batch_first(builder: Builder, x: Any, batch_first: bool) -> Field:
         return builder.data_field(x, 2)
     if len(x.dims) != 3:
         raise wrong
-    x = x if batch_first else x.with_dims([x.dims[1], x.dims[0], x.dims[2]])
-    if x.core(0) != (BATCH,) or x.core(2) != (CHANNEL,):
+    field: Field = x if batch_first else x.with_dims([x.dims[1], x.dims[0], x.dims[2]])
+    if field.core(0) != (BATCH,) or field.core(2) != (CHANNEL,):
         raise wrong
-    return x
+    return field
 
 
 _TURNED = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis")

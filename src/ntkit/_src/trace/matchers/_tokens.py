@@ -138,8 +138,8 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
             if not first.blocks[k].merged
         ]
         if len(blocks) == len(first.blocks):
-            sizes = sum(part.positions[axis] for part in parts)
-            return replace(first, blocks=tuple(blocks), positions=first.with_length(axis, sizes))
+            length = sum(part.positions[axis] for part in parts)
+            return replace(first, blocks=tuple(blocks), positions=first.with_length(axis, length))
     others = [(part.dims, part.channels, *part.positions[:axis], *part.positions[axis + 1 :]) for part in parts]
     if any(other != others[0] for other in others) or any(len(part.blocks) > 1 for part in parts):
         raise Refused(
