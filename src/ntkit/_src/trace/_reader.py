@@ -154,10 +154,9 @@ class Reader:
             try:
                 return self._run_on_data(node, module, args, kwargs, leaves)
             except Refused:
-                recurrent = isinstance(module, (nn.RNNBase, nn.RNNCellBase))
-                if (
-                    (module is None or recurrent) and matcher is not None and matcher.refuses
-                ):  # it says more about itself
+                trained = module is not None and any(p.requires_grad for p in module.parameters())
+                says_more = module is None or (isinstance(module, (nn.RNNBase, nn.RNNCellBase)) and trained)
+                if says_more and matcher is not None and matcher.refuses:  # about itself
                     matcher.build(self.builder, *args, **kwargs, **own)
                 raise
         if matcher is not None and matcher.fresh and leaves and isinstance(leaves[0], Tensor) and node.args:
