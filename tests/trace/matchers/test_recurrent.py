@@ -55,7 +55,7 @@ class Written(nn.Module):
 CASES = {
     "mean": (Recurrent(lambda h, last: h.mean(1)), Written()),
     "last": (Recurrent(lambda h, last: h[:, -1]), Written(mean=False)),
-    "last state": (Recurrent(lambda h, last: last[-1], num_layers=2), Written(layers=2, mean=False)),
+    "last state": (Recurrent(lambda h, last: last[-1]), Written(mean=False)),
     "squeezed": (Recurrent(lambda h, last: last.squeeze(0)), Written(mean=False)),
     "relu": (Recurrent(lambda h, last: h.mean(1), nonlinearity="relu"), Written(torch.relu)),
     "steps first": (Recurrent(lambda h, last: h.mean(1), turned=True), Written()),
