@@ -63,6 +63,9 @@ def share(
             raise _unsupported(
                 program.nodes[read], "a norm with a trained weight comes between it and a layer called twice", instead
             )
+    for index in sorted(members - {output}):
+        if isinstance(program.nodes[index].op, Join):
+            raise _unsupported(program.nodes[index], "values of several calls are stacked before further shared calls", instead)
     order = [*given, *sorted(members)]
     place = {index: number for number, index in enumerate(order)}
     inner = tuple(
