@@ -55,11 +55,24 @@ class Written(nn.Module):
 CASES = {
     "mean": (Recurrent(lambda h, last: h.mean(1)), Written()),
     "last": (Recurrent(lambda h, last: h[:, -1]), Written(mean=False)),
-    "last state": (Recurrent(lambda h, last: last[-1]), Written(mean=False)),
+    "last state": (Recurrent(lambda h, last: last[-1], num_layers=2), Written(layers=2, mean=False)),
+    "two layers": (Recurrent(lambda h, last: h.mean(1), num_layers=2), Written(layers=2)),
+    "two ReLU layers": (
+        Recurrent(lambda h, last: h.mean(1), num_layers=2, nonlinearity="relu"),
+        Written(torch.relu, layers=2),
+    ),
     "squeezed": (Recurrent(lambda h, last: last.squeeze(0)), Written(mean=False)),
     "relu": (Recurrent(lambda h, last: h.mean(1), nonlinearity="relu"), Written(torch.relu)),
     "steps first": (Recurrent(lambda h, last: h.mean(1), turned=True), Written()),
     "both directions": (Recurrent(lambda h, last: h.mean(1), bidirectional=True), Written(both=True)),
+    "two layers, both directions": (
+        Recurrent(lambda h, last: h.mean(1), num_layers=2, bidirectional=True),
+        Written(layers=2, both=True),
+    ),
+    "two layers, both directions, last": (
+        Recurrent(lambda h, last: h[:, -1], num_layers=2, bidirectional=True),
+        Written(layers=2, both=True, mean=False),
+    ),
 }
 
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, permutations
 
 from torch import Tensor
 
-from ntkit._src.program import Concat, Input, Join, Keep, Node, Normalize, NoSharedRule, Program, Shared, Source, Sum
+from ntkit._src.program import (
+    Concat,
+    Input,
+    Join,
+    Keep,
+    Keeps,
+    Node,
+    Normalize,
+    NoSharedRule,
+    Program,
+    Shared,
+    Source,
+    Sum,
+)
 from ntkit.errors import Problem, UnsupportedLayerError
 
 
@@ -36,36 +49,25 @@ def share(
     sources, calls = [sources[index] for index in kept], [calls[index] for index in kept]
     cuts, affine = [cuts[index] for index in kept], [affine[index] for index in kept]
     whole = Shared(program.nodes, 0, tuple(sources), tuple(calls), tuple(cuts))
-    try:
-        members = _meeting(program, whole)
-    except NoSharedRule as missing:
-        raise _meet(whole, missing, instead) from None
-    if not members:
-        return program
-    readers: list[set[int]] = [set() for _ in program.nodes]
-    for index, node in enumerate(program.nodes):
-        for read in node.inputs:
-            readers[read].add(index)
+    demands: dict[int, Keeps] = {}
     while True:
-        members = _closed(program, readers, members)
-        outputs = {
-            index
-            for index in members
-            if not isinstance(program.nodes[index].op, Source) and (index == program.output or readers[index] - members)
-        }
-        if len(outputs) == 1:
+        try:
+            members = _meeting(program, whole, demands)
+        except NoSharedRule as missing:
+            raise _meet(whole, missing, instead) from None
+        if not members:
+            return program
+        members, output = _part(program, members)
+        given = sorted({read for index in members for read in program.nodes[index].inputs} - members)
+        if demands.keys() >= set(given):
             break
-        members |= {reader for index in outputs for reader in readers[index]}
-    (output,) = outputs
-    given = sorted({read for index in members for read in program.nodes[index].inputs} - members)
+        # The part reads its inputs between all positions: steps stacked before it may meet there though they did not before.
+        demands |= {read: (Keep.ALL,) * len(program.nodes[read].positions) for read in given}
     for read in given:
         if affine[read]:
             raise _unsupported(
                 program.nodes[read], "a norm with a trained weight comes between it and a layer called twice", instead
             )
-    for index in sorted(members - {output}):
-        if isinstance(program.nodes[index].op, Join):
-            raise _unsupported(program.nodes[index], "values of several calls are stacked before further shared calls", instead)
     order = [*given, *sorted(members)]
     place = {index: number for number, index in enumerate(order)}
     inner = tuple(
@@ -135,22 +137,27 @@ def _narrowed(prefix: Callable[[Tensor], Tensor] | None, channel: int, start: in
     return (x if prefix is None else prefix(x)).narrow(channel, start, width)
 
 
-def _meeting(program: Program, whole: Shared) -> set[int]:
-    """Return the nodes of all pairs of different values whose covariance is needed, and those that need it."""
+def _meeting(program: Program, whole: Shared, demands: Mapping[int, Keeps]) -> set[int]:
+    """Return the nodes of all pairs of different values whose covariance is needed, and those that need it.
+
+    ``demands`` says what is needed of some nodes besides what the program itself needs.
+    """
     members: set[int] = set()
     stack: list[tuple[int, int]] = []
     named = Counter(call for call in whole.calls if call is not None)
     repeated = {i for i, call in enumerate(whole.calls) if call is not None and named[call] > 1}
     tied = frozenset[int]().union(*(whole.sources[i] for i in repeated))
-    for index, (node, keeps) in enumerate(zip(program.nodes, program.diag_keeps, strict=True)):
+    kept = zip(program.diag_keeps, program.requirements(demands), strict=True)
+    for index, (node, both) in enumerate(zip(program.nodes, kept, strict=True)):
         if not isinstance(
             node.op, (Sum, Join, Concat, Normalize)
         ):  # rules of other operations take their inputs as independent
             for first, second in combinations(dict.fromkeys(node.inputs), 2):
                 if whole.sources[first] & whole.sources[second] & tied:
                     raise NoSharedRule((index, index))
-        joins = isinstance(node.op, Join) and keeps is not None and keeps[node.op.axis] is Keep.ALL
-        if keeps is not None and (isinstance(node.op, Sum) or joins):
+        needed = [keeps for keeps in both if keeps is not None]
+        joins = isinstance(node.op, Join) and any(keeps[node.op.axis] is Keep.ALL for keeps in needed)
+        if needed and (isinstance(node.op, Sum) or joins):
             pairs = [pair for pair in permutations(dict.fromkeys(node.inputs), 2) if whole.dependent(*pair)]
             members |= {index} if pairs else set()
             stack += pairs
@@ -162,6 +169,24 @@ def _meeting(program: Program, whole: Shared) -> set[int]:
         found.add(pair)
         stack += whole.terms(*pair)
     return members.union(*found)
+
+
+def _part(program: Program, members: set[int]) -> tuple[set[int], int]:
+    """Add nodes to some until only one of them, which is returned too, is read by others."""
+    readers: list[set[int]] = [set() for _ in program.nodes]
+    for index, node in enumerate(program.nodes):
+        for read in node.inputs:
+            readers[read].add(index)
+    while True:
+        members = _closed(program, readers, members)
+        outputs = {
+            index
+            for index in members
+            if not isinstance(program.nodes[index].op, Source) and (index == program.output or readers[index] - members)
+        }
+        if len(outputs) == 1:
+            return members, outputs.pop()
+        members |= {reader for index in outputs for reader in readers[index]}
 
 
 def _closed(program: Program, readers: Sequence[set[int]], members: set[int]) -> set[int]:

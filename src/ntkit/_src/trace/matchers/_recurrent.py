@@ -26,7 +26,7 @@ def _arguments(module: nn.Module, path: str) -> Mapping[str, Any]:
 @matches(
     modules={nn.RNN: _arguments, nn.RNNCell: _arguments},
     family="recurrent",
-    note="tanh or ReLU; one layer, both directions, from a state of zeros; cells called in a loop. Any `nn.Linear` or "
+    note="tanh or ReLU; several layers, both directions, from a state of zeros; cells called in a loop. Any `nn.Linear` or "
     "convolution may be called more than once",
     fresh=True,
 )
@@ -39,8 +39,6 @@ def recurrent(builder: Builder, x: Any, hx: Any = None, *, layer: nn.Module, **w
         raise Refused(
             "its initial state is not a constant of zeros", "leave the state out, or call an nn.RNNCell in a loop"
         )
-    if layer.num_layers > 1:
-        raise Refused("several recurrent layers in one module have no rule yet", "call nn.RNNCell layers in a loop over time")
     x = _batch_first(builder, x, layer.batch_first)
     steps, last = x.shape[1], []
     for number in range(layer.num_layers):
