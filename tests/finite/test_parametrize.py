@@ -259,3 +259,28 @@ def test_monte_carlo_has_the_gains_of_the_module(own):
     found = ntkit.monte_carlo(module, n_samples=3, generator=seeds[0]).ntk(x)
     expected = ntkit.monte_carlo(normed_mlp(), n_samples=3, generator=seeds[1], **gains).ntk(x)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("layer", [nn.RNN(3, 4, 2, batch_first=True, bidirectional=True), nn.RNNCell(3, 4)])
+def test_recurrent_layers(layer):
+    """torch reads the weights of nn.RNN from a list: it must hold the scaled ones, in copies and after a change too."""
+    x = normal(2, 5, 3) if isinstance(layer, nn.RNN) else normal(2, 3)
+    value = copy.deepcopy(layer).double()
+
+    def run(net):
+        found = net(x)
+        return found[0] if isinstance(found, tuple) else found
+
+    net = ntkit.parametrize_ntk(copy.deepcopy(layer).double(), w_std=1.3, b_std=0.4)
+    torch.testing.assert_close(run(net), run(value), rtol=1e-12, atol=1e-14)
+    ntkit.initialize(net, generator=generator())
+    assert ntk_gains(net)[""] == {"w_std": 1.3, "b_std": 0.4}
+    copied = copy.deepcopy(net).double()
+    torch.testing.assert_close(run(copied), run(net), rtol=0, atol=0)
+    assert (run(net) - run(value)).abs().max() > 0.01
+    plain = ntkit.remove_ntk(copied)
+    torch.testing.assert_close(run(plain), run(net), rtol=1e-12, atol=1e-14)
+    name = "weight_hh_l0" if isinstance(layer, nn.RNN) else "weight_hh"
+    raw = getattr(net.parametrizations, name).original
+    torch.testing.assert_close(getattr(plain, name), 1.3 / 4**0.5 * raw)
+    assert len(torch.autograd.grad(run(net).sum(), tuple(net.parameters()))) == len(list(layer.parameters()))

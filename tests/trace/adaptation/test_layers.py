@@ -133,7 +133,7 @@ def parametrised(layer):
         (lambda: ActivatedPool(1), "its forward is not that of"),
         (lambda: hooked(nn.BatchNorm2d(4)), "hooks"),
         (lambda: hooked(nn.MaxPool2d(1)), "hooks"),
-        (lambda: patched(nn.BatchNorm2d(4)), "set on the layer"),
+        (lambda: patched(nn.MaxPool2d(1)), "set on the layer"),
         (lambda: parametrised(nn.BatchNorm2d(4)), "parametrised"),
     ],
 )

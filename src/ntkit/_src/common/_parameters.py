@@ -19,7 +19,16 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from ntkit.errors import InputError, InputTypeError
 
-__all__ = ["ParameterSource", "Scaled", "check_module", "check_precision", "ntk_gains", "parameter_source", "strip_ntk"]
+__all__ = [
+    "ParameterSource",
+    "Scaled",
+    "check_module",
+    "check_precision",
+    "ntk_gains",
+    "parameter_source",
+    "read_weights_anew",
+    "strip_ntk",
+]
 
 
 class Scaled(nn.Module):
@@ -136,7 +145,7 @@ def ntk_gains(module: nn.Module) -> dict[str, dict[str, float]]:
     """Return the gains of every layer in the NTK parametrisation by path, in the form of ``overrides``."""
     gains: dict[str, dict[str, float]] = {}
     for path, source, scaling in _scaled_tensors(module):
-        gains.setdefault(path, {})["b_std" if source.name.endswith("bias") else "w_std"] = scaling.gain
+        gains.setdefault(path, {})["b_std" if "bias" in source.name else "w_std"] = scaling.gain
     return gains
 
 
@@ -166,6 +175,18 @@ def _strip(layer: nn.Module, name: str, source: ParameterSource) -> None:
         layer.__class__ = type(layer).__bases__[0]
     # setattr would fail: the class computes this name until the last tensor is unparametrised.
     layer._parameters[name] = source.parameter
+    if isinstance(layer, nn.RNNBase) and not parametrize.is_parametrized(layer):
+        layer._flat_weights = [getattr(layer, own) for own in layer._flat_weights_names]
+
+
+def read_weights_anew(layer: nn.Module) -> None:
+    """Let a parametrised recurrent layer compute its weights in every call; torch reads them from a list made once."""
+    if isinstance(layer, nn.RNNBase):
+        current = property(
+            lambda self: [getattr(self, name) for name in self._flat_weights_names], lambda self, _: None
+        )
+        setattr(type(layer), "_flat_weights", current)  # noqa: B010  the class is this layer's own
+        vars(layer).pop("_flat_weights", None)
 
 
 def check_module(module: object) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ntkit._src.common import check_batches, evaluation_mode
-from ntkit._src.program import Conv, Dense, Node, Normalize, Program
+from ntkit._src.program import Conv, Dense, FixedNorm, Node, Normalize, Program
 from ntkit._src.rules import gram
 from ntkit._src.trace import GainRule, Init, Tracer
 from ntkit.errors import InputError
@@ -103,7 +103,7 @@ def _frozen(node: Node) -> Node:
     match node.op:
         case Dense() | Conv():
             return replace(node, op=replace(node.op, gains=replace(node.op.gains, weight_rate=0.0, bias_rate=0.0)))
-        case Normalize():
+        case Normalize() | FixedNorm():
             return replace(node, op=replace(node.op, weight_trained=False, bias_trained=False))
     return node
 

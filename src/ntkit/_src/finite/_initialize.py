@@ -35,10 +35,11 @@ def initialize(
     ``"torch"``     PyTorch's default                PyTorch's default
     ==============  ===============================  ==========================================
 
-    The projections of ``MultiheadAttention`` are drawn like linear layers. Every other layer with a ``reset_parameters``
-    method (norms, with their running statistics; embeddings; PReLU; recurrent layers; your own) is reset by it. Parameters
-    of modules without such a method keep their values. Frozen parameters are drawn too: they are random but not trained.
-    Frozen affine parameters of norms and frozen slopes of ``PReLU`` are never random, so they keep their values.
+    The projections of ``MultiheadAttention``, ``RNN`` and ``RNNCell`` are drawn like linear layers. Every other layer with a
+    ``reset_parameters`` method (norms, with their running statistics; embeddings; PReLU; LSTM, GRU; your own) is reset by
+    it. Parameters of modules without such a method keep their values. Frozen parameters are drawn too: they are random but
+    not trained. Frozen affine parameters of norms and frozen slopes of ``PReLU`` are never random, so they keep their
+    values.
 
     Parameters
     ----------

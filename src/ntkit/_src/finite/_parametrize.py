@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ntkit._src.common import ParameterSource, Scaled, check_module, parameter_source, shown, strip_ntk
+from ntkit._src.common import (
+    ParameterSource,
+    Scaled,
+    check_module,
+    parameter_source,
+    read_weights_anew,
+    shown,
+    strip_ntk,
+)
 from ntkit._src.kernels.finite_network import LAYERS, TRANSPOSED
 from ntkit._src.trace import GainRule
 from ntkit.errors import InputError, InputTypeError
@@ -70,6 +78,12 @@ def _of_layer(path: str, layer: nn.Module) -> Iterator[GainTensor]:
                 yield GainTensor(path, layer, name, weight.shape[1], False)
         if layer.in_proj_bias is not None:
             yield GainTensor(path, layer, "in_proj_bias", layer.embed_dim, True)
+    elif isinstance(layer, (nn.RNN, nn.RNNCell)):
+        cell = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        for name in layer._flat_weights_names if isinstance(layer, nn.RNN) else cell:
+            tensor = getattr(layer, name)
+            if tensor is not None:
+                yield GainTensor(path, layer, name, tensor.shape[-1], tensor.ndim == 1)
 
 
 def check_readable(tensors: list[GainTensor], what: str) -> None:
@@ -116,9 +130,10 @@ def parametrize_ntk(
     initialisation (Jacot et al. 2018; Arora et al. 2019, section 3). That is what :func:`ntkit.infinite_width` assumes with
     the same ``w_std``, ``b_std`` and ``overrides``: the empirical kernel of such a network tends to it as its width grows.
 
-    The projections of ``MultiheadAttention`` are scaled likewise. All other parameters (norms, embeddings, your own) stay
-    unchanged. The function that the module computes does not change, except that tensors with gain zero are switched off;
-    :func:`ntkit.initialize` draws standard normals. The raw parameters are ``layer.parametrizations.weight.original``.
+    The projections of ``MultiheadAttention`` and the weights of ``RNN`` and ``RNNCell`` are scaled likewise. All other
+    parameters (norms, embeddings, your own) stay unchanged. The function that the module computes does not change, except
+    that tensors with gain zero are switched off; :func:`ntkit.initialize` draws standard normals. The raw parameters are
+    ``layer.parametrizations.weight.original``.
 
     Parameters
     ----------
@@ -182,6 +197,7 @@ def register_scalings(
         scaling = scalings[id(tensor)]
         scaling.divides = id(tensor) not in shared  # tied weights are one parameter, divided once
         parametrize.register_parametrization(tensor.layer, tensor.name, scaling)
+        read_weights_anew(tensor.layer)
         scaling.divides = True
     return module
 

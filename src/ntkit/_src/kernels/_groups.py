@@ -204,11 +204,11 @@ class GroupedGram:
 
     def _pair(self, first: Group, second: Group) -> Pair:
         programs, owners = [], []
-        for group in (first, second):
-            limit = self.limit.of_arguments(group)
-            owners.append(limit.owners(tuple(group.x.shape[1:])))
-            programs.append(limit._program(group.x.shape[1:], self.ntk))
         try:
+            for group in (first, second):
+                limit = self.limit.of_arguments(group)
+                owners.append(limit.owners(tuple(group.x.shape[1:])))
+                programs.append(limit._program(group.x.shape[1:], self.ntk))
             pair = pair_programs(programs[0], owners[0], programs[1], owners[1])
             check_pair(pair)
         except Unpaired as found:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ntkit._src.common import Progress, check_choice, check_result
 from ntkit._src.native import BeyondRange, unsupported_reason
-from ntkit._src.program import Activation, Attention, Op, Pointwise, Program
+from ntkit._src.program import Activation, Attention, Op, Pointwise, Program, Shared
 from ntkit._src.rules import diag, position_gram
 from ntkit._src.trace import B_STD, W_STD
 from ntkit.errors import EngineError, Problem, UnsupportedLayerError
@@ -204,10 +204,12 @@ def check_differentiable(program: Program) -> None:
             "its derivative is zero or infinite, so a tangent kernel through it does not exist",
             "use limit.nngp, or freeze every parameter before it",
         )
-        for node in program.nodes
+        for nodes in (program.nodes, *(node.op.nodes for node in program.nodes if isinstance(node.op, Shared)))
+        for node in nodes
         if (phi := _activation(node.op)) is not None
         and not phi.differentiable
-        and program.nodes[node.inputs[0]].trained
+        and node.inputs  # what a shared part reads has none there
+        and nodes[node.inputs[0]].trained
     )
     if problems:
         raise UnsupportedLayerError(problems)

@@ -24,6 +24,7 @@ from ._activation import (
 from ._affine import Conv, Dense, Gains, Normalize, pad
 from ._attention import Attention, LogitSamples, MaskedAttention
 from ._combine import Concat, Constant, Join, Product, Sum
+from ._fixed_norm import FixedNorm
 from ._input import GivenPrior, Input, Lookup, Prior, StationaryPrior, Table, TableEntries
 from ._pair import Owners, Pair, Unpaired, pair_programs
 from ._positions import (
@@ -38,4 +39,5 @@ from ._positions import (
     Reindex,
     Split,
 )
-from ._program import Keep, Keeps, Node, Op, Program, Structure, Values, Weights, entries
+from ._program import Keep, Keeps, Node, Op, Program, Source, Structure, Values, Weights, entries
+from ._shared import NoSharedRule, Shared

@@ -43,7 +43,7 @@ class DenseRule(_LayerRule[Dense], ops=(Dense,)):
     local = True
 
     def covariance(self, step: Step[Dense], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        return _fresh_weights(step.op.gains, inputs[0].settled())
+        return fresh_weights(step.op.gains, inputs[0].settled())
 
     def random_features(self, step: Step[Dense], inputs: Parts, data: Moments, draws: Draws) -> Features:
         return _fresh_features(step.op.gains, inputs[0])
@@ -57,7 +57,7 @@ class ConvRule(_LayerRule[Conv], ops=(Conv,)):
         mean = x.map(lambda k: _window_mean(op, x, k), moves=not (_pads_zeros(op) and Keep.ALL in x.keeps))
         if x.h is not None and mean.h is None:
             mean = replace(mean, h=_uneven_mean(op, x, x.h, ends.variances(step.node.inputs[0], x.keeps)))
-        return _fresh_weights(op.gains, mean)
+        return fresh_weights(op.gains, mean)
 
     def reads_variance(self, op: Conv) -> bool:
         return _pads_zeros(op)
@@ -85,7 +85,8 @@ def _pads_zeros(op: Conv) -> bool:
     return not op.circular and any(any(sides) for sides in op.padding)
 
 
-def _fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
+def fresh_weights(gains: Gains, mean: Covariance) -> Covariance:
+    """Return K and Theta of a layer from those of what its weights multiply, averaged over the window."""
     weight = gains.w_std**2
     nngp = _scaled(mean.nngp, weight, gains.b_std**2)
     if gains.trained:

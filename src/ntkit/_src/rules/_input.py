@@ -32,7 +32,7 @@ class InputRule(Rule[Input], ops=(Input,)):
     sizes = True
 
     def covariance(self, step: Step[Input], inputs: Inputs, keeps: Keeps, ends: Ends) -> Covariance:
-        return _data_covariance(step.ops(ends), keeps, ends, step.carries_h, step.scales)
+        return data_covariance(step.ops(ends), keeps, ends, step.carries_h, step.scales)
 
     def mean(self, step: Step[Input], known: Moments) -> Tensor:
         return known.data[step.op.prefix, step.op.channel].mean(-1)
@@ -111,7 +111,7 @@ class GivenPriorRule(_PriorRule[GivenPrior], ops=(GivenPrior,)):
         return Cut(replace(step.op, covariance=step.op.covariance[slices + slices]), ())
 
 
-def _data_covariance(
+def data_covariance(
     ops: tuple[Input, Input], keeps: Keeps, ends: Ends, carry: bool = True, scaled: bool = False
 ) -> Covariance:
     """Return the mean over channels of x[p] x'[p'], exact where x and x' nearly agree; H if ``carry``, of r x if ``scaled``."""

@@ -11,10 +11,10 @@ import torch
 
 from ntkit._src.program import Keep, Keeps, Program, entries
 
-from . import _activation, _affine, _attention, _combine, _input, _normalize, _positions, _tokens
+from . import _activation, _affine, _attention, _combine, _fixed_norm, _input, _normalize, _positions, _shared, _tokens
 from ._rule import RULES, Step
 
-FAMILIES = (_activation, _affine, _attention, _combine, _input, _normalize, _positions, _tokens)
+FAMILIES = (_activation, _affine, _attention, _combine, _fixed_norm, _input, _normalize, _positions, _shared, _tokens)
 """The modules that enter their rules in ``RULES``."""
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from ntkit._src import program as ops
 from ntkit.errors import InputError
 
+from ._sharing import share
 from ._values import BATCH, CHANNEL, Block, ChannelSources, Data, Field, Info, Weight
 
 Held = Callable[[Callable[[Weight], Tensor]], ops.Weights]
@@ -48,8 +49,10 @@ class Builder:
         prefix_of: Callable[[object], Any],
         batch: int,
         samples: ops.LogitSamples | None = None,
+        training: frozenset[str] = frozenset(),
     ) -> None:
         self.path = ""
+        self.training = training  # paths of the submodules that were in training mode
         self.samples, self.batch = samples, batch  # samples None: softmax attention is refused
         self.nodes: list[ops.Node] = []
         self.info: list[Info] = []
@@ -64,6 +67,10 @@ class Builder:
         self._prefixes: dict[object, int] = {}
         self._known: dict[tuple[object, ...], int] = {}
         self._weights: dict[int, str] = {}
+        self.calls: dict[int, int] = {}  # for each node of a layer that may be called again the first of its nodes
+        self._calls: dict[object, int] = {}  # ... by its parameters
+        self._again: set[int] = set()  # ... if there are others
+        self._callable: dict[int, tuple[Weight | None, Tensor, ops.Gains]] = {}  # bias, column order, gains by weight
         self._channel_sources = ChannelSources()
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -71,19 +78,28 @@ class Builder:
     def add(
         self, op: ops.Op, inputs: Sequence[int], positions: Sequence[int], *, why_not: str = "", centred: bool = True,
         sources: frozenset[int] | None = None, affine: str = "", held: Held | None = None, distinct: object = None,
+        call: object = None,
     ) -> int:  # fmt: skip
-        """Add a node, once unless it has parameters or ``distinct`` differs; sources: its inputs' or, with weights, itself."""
+        """Add a node, once unless it has parameters or ``distinct`` differs; sources: its inputs' or, with weights, itself.
+
+        Layers with an equal ``call`` have the same parameters.
+        """
         fresh = isinstance(op, (ops.Dense, ops.Conv, ops.Table, ops.Lookup))
-        norm_trained = isinstance(op, ops.Normalize) and (op.weight_trained or op.bias_trained)
+        norm_trained = isinstance(op, (ops.Normalize, ops.FixedNorm)) and (op.weight_trained or op.bias_trained)
         alone = (
             fresh or norm_trained or isinstance(op, ops.Attention) or (isinstance(op, ops.Sum) and op.cross is not None)
         )
-        key = (op, tuple(inputs), distinct)
+        key = (op, tuple(inputs), distinct, call)
+        alone = alone and call is None
         if not alone and key in self._known:
             return self._known[key]
         index = len(self.nodes)
+        if call is not None:
+            self.calls[index] = self._calls.setdefault(call, index)
+            self._again |= {self.calls[index]} - {index}
         if fresh:
-            sources = frozenset({index})
+            first = self.calls.get(index, index)
+            sources = frozenset({index}) if first == index else self.info[first].sources
         elif sources is None:
             sources = frozenset[int]().union(*(self.info[read].sources for read in inputs))
         trained = norm_trained or any(self.nodes[read].trained for read in inputs)
@@ -121,6 +137,11 @@ class Builder:
         kept = op.selects or (affine == "whole" and not isinstance(op, ops.Contract))
         return self.combine(op, (read,), positions, affine="part" if affine and not kept else affine)
 
+    def joint(self, first: int, second: int) -> bool:
+        """Return whether two nodes depend on each other through a layer called more than once; the program tells how."""
+        common = self.info[first].sources & self.info[second].sources
+        return any(common & self.info[first].sources for first in self._again)
+
     def own_source(self) -> frozenset[int]:
         """Return the source label of the node added next."""
         return frozenset({len(self.nodes)})
@@ -152,21 +173,33 @@ class Builder:
             memory = weight.parameter.data_ptr()
             if memory in self._weights:
                 raise Refused(
-                    f"its {what} are also those of {self._weights[memory]!r} (a layer called twice or tied parameters), so "
+                    f"its {what} are also those of {self._weights[memory]!r} (tied, or read in two ways), so "
                     "its values are not independent of that layer's",
-                    "give each call its own layer",
+                    "give each its own parameters; nn.Linear and convolutions may be called again as a whole",
                 )
             self._weights[memory] = weight.layer
 
     def layer_gains(
-        self, weight: Weight, bias: Weight | None, fan_in: int, torch_gains: tuple[float, float] | None = None
-    ) -> ops.Gains:
-        """Return a layer's gains (``torch_gains``: PyTorch's, if not those of linear layers); refuse weights used elsewhere."""
-        self.claim("weights", weight, bias)
-        self.layers[weight.layer] = bias is not None
+        self, weight: Weight, bias: Weight | None, fan_in: int, torch_gains: tuple[float, float] | None = None,
+        columns: Tensor | None = None,
+    ) -> ops.Gains:  # fmt: skip
+        """Return a layer's gains (``torch_gains``: PyTorch's, if not those of linear layers); refuse weights used elsewhere.
+
+        A layer with ``columns``, the order in which it reads its weight's columns, may be called again in the same order.
+        """
         bias_trained = bias is not None and bias.trained
         question = weight.layer, fan_in, bias is not None, weight.trained, bias_trained, torch_gains
         gains = self._gains(*question)
+        known = self._callable.get(weight.parameter.data_ptr())
+        if columns is not None and known is not None:
+            same_bias = bias is known[0] is None or (bias and known[0] and bias.parameter is known[0].parameter)
+            if same_bias and torch.equal(columns, known[1]) and gains == known[2]:
+                self.layers[weight.layer] = bias is not None
+                return known[2]
+        self.claim("weights", weight, bias)
+        if columns is not None:
+            self._callable[weight.parameter.data_ptr()] = bias, columns, gains
+        self.layers[weight.layer] = bias is not None
         self.asked.append((gains, question))
         self.random.append((weight, float(torch.as_tensor(gains.w_std).detach()) / fan_in**0.5))
         if bias is not None:
@@ -289,10 +322,18 @@ class Builder:
         prefixes = tuple(self._prefix_of(node) for node in self._prefixes)
         layout = tuple(tuple(kept_axes.index(axis) for axis in group) for group in groups)
         renumbered = (replace(node, inputs=tuple(kept[read] for read in node.inputs)) for node in nodes)
-        return ops.Program(tuple(renumbered), prefixes, layout)
+        program = ops.Program(tuple(renumbered), prefixes, layout)
+        infos = [self.info[index] for index in kept]
+        calls = [self.calls.get(index) for index in kept]
+        cuts = [self.parts.get(index) for index in kept]
+        affine = [info.affine for info in infos]
+        return share(program, [info.sources for info in infos], calls, cuts, affine, EMPIRICAL)
 
     def owners(self, field: Field) -> ops.Owners:
         """Return the paths of the parameters that the nodes of the program with a field as its output apply."""
+        if self._again:
+            why = "the layer is called more than once, and its calls have no covariances between inputs of two sizes"
+            raise ops.Unpaired(self.nodes[min(self._again)], why)
         output = self.join(
             field, range(len(field.positions)), "mean over positions" if _output_axes(field) else "flatten"
         )

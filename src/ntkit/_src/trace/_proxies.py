@@ -12,10 +12,12 @@ import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
 
 from ._nodes import NUMBERS_OF_DATA, call_node, reads_shape, shape_from_values, without_tensors
 from .matchers._registry import find_module
@@ -93,17 +95,27 @@ def _length(value: Any) -> Any:
     return value._sizes()[0] if isinstance(example, Tensor) else builtins.len(example)
 
 
+def _recorded(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of sizes, or record it if a size is a proxy."""
+    sizes = pytree.tree_leaves(args)
+    tracer = next((size.tracer for size in sizes if isinstance(size, ShapeProxy)), None)
+    return function(*args, **kwargs) if tracer is None else tracer.create_proxy("call_function", function, args, kwargs)
+
+
 @contextmanager
 def lengths_of_proxies(module: nn.Module) -> Iterator[None]:
-    """Let ``len`` in the forwards of a module accept proxies; Python's own returns only integers."""
+    """Let ``len`` in the forwards of a module, and ``torch.zeros``, accept proxies: Python's own take only integers."""
     forwards = [inspect.unwrap(getattr(layer.forward, "__func__", layer.forward)) for layer in module.modules()]
     spaces = {id(space): space for f in forwards if (space := getattr(f, "__globals__", None)) is not None}
     changed = [space for space in spaces.values() if "len" not in space]
     for space in changed:
         space["len"] = _length
+    zeros = torch.zeros
+    torch.zeros = partial(_recorded, zeros)
     try:
         yield
     finally:
+        torch.zeros = zeros
         for space in changed:
             del space["len"]
 

@@ -19,6 +19,7 @@ from ._graph import Computing, checked_prefix
 from ._nodes import (
     NUMBERS_OF_DATA,
     ROOT,
+    ancestors,
     attribute,
     call_node,
     check_overwritten,
@@ -47,9 +48,10 @@ class Reader:
         gains: GainRule,
         deterministic: frozenset[str],
         samples: LogitSamples | None = None,
+        training: frozenset[str] = frozenset(),
     ) -> None:
         self.graph, self.example, self.deterministic = graph, example, deterministic
-        self.builder = Builder(gains, self._prefix, len(example), samples)
+        self.builder = Builder(gains, self._prefix, len(example), samples, training)
         self.problems: list[Problem] = []
         self.value: Any = Unknown()
         self._values: dict[fx.Node, Any] = {}
@@ -152,9 +154,15 @@ class Reader:
             try:
                 return self._run_on_data(node, module, args, kwargs, leaves)
             except Refused:
-                if module is None and matcher is not None and matcher.refuses:  # it says more about itself
+                trained = module is not None and any(p.requires_grad for p in module.parameters())
+                says_more = module is None or (isinstance(module, (nn.RNNBase, nn.RNNCellBase)) and trained)
+                if says_more and matcher is not None and matcher.refuses:  # about itself
                     matcher.build(self.builder, *args, **kwargs, **own)
                 raise
+        if matcher is not None and matcher.fresh and leaves and isinstance(leaves[0], Tensor) and node.args:
+            read = node.args[0]  # a state of zeros, as many as inputs: data that do not depend on the input's values
+            if isinstance(read, fx.Node) and any(n.op == "placeholder" for n in ancestors([read])):
+                return self._build(matcher, node, (Data(leaves[0], read), *args[1:]), kwargs, own)
         return self._run_on_constants(node, module, args, kwargs, leaves)
 
     def _stand_in(self, node: fx.Node, then: Any) -> Any:

@@ -25,7 +25,7 @@ from ntkit._src.common import (
     strip_ntk,
 )
 from ntkit._src.layers import WrongInput
-from ntkit._src.program import Gains, LogitSamples, Node, Owners, Program
+from ntkit._src.program import Gains, LogitSamples, Node, Owners, Program, Shared
 from ntkit.errors import InputError, Problem, UnsupportedLayerError
 
 from ._builder import EMPIRICAL, Builder, WrongShape
@@ -200,7 +200,7 @@ class Tracer:
 
     def _reader(self, graph: fx.GraphModule, example: Tensor, output: Any) -> Reader:
         """Return the reader of a graph after it has read it; ``output`` is the module's for the example."""
-        reader = Reader(graph, example, self.gains, self.deterministic, self.samples)
+        reader = Reader(graph, example, self.gains, self.deterministic, self.samples, frozenset(self._training))
         reader.read(output)
         return reader
 
@@ -327,9 +327,11 @@ class _Reading:
         def question(node: Node) -> tuple[Any, ...] | None:
             return next((asked for gains, asked in builder.asked if gains is getattr(node.op, "gains", None)), None)
 
-        layers = [node for node in builder.nodes if any(isinstance(value, Gains) for value in vars(node.op).values())]
+        nodes = (*builder.nodes, *program.nodes)
+        layers = [node for node in nodes if any(isinstance(value, Gains) for value in vars(node.op).values())]
         found = {index: own for index, node in enumerate(program.nodes) if (own := question(node)) is not None}
-        return _Reading(program, None if None in map(question, layers) else found)
+        inside = any(isinstance(node.op, Shared) for node in program.nodes)  # whose layers are no nodes of the program
+        return _Reading(program, None if inside or None in map(question, layers) else found)
 
     def gains(self, rule: GainRule) -> dict[int, Gains] | None:
         """Return the gains of the nodes by a rule."""

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 _WEIGHTS = ("weight", "in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+_RECURRENT = ("weight_ih", "weight_hh")
 BATCH = -2
 CHANNEL = -1
 
@@ -151,7 +152,7 @@ class Weight:
     def layer(self) -> str:
         """The path of the layer that it belongs to, as used in ``overrides``."""
         owner, _, name = self.path.rpartition(".")
-        return owner if owner and name in _WEIGHTS else self.path
+        return owner if owner and (name in _WEIGHTS or name.startswith(_RECURRENT)) else self.path
 
     @property
     def trained(self) -> bool:

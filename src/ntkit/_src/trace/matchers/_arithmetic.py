@@ -19,6 +19,7 @@ from .._layout import entry_numbers
 from .._values import BATCH, CHANNEL, Block, Computed, Data, Derived, Field, Weight
 from ._activations import apply_activation
 from ._compose import composed_product, composed_sum
+from ._positions import map_axis
 from ._registry import matches
 from ._tokens import cross_moment, joined, table_like
 
@@ -53,7 +54,9 @@ def negate(builder: Builder, x: Field) -> Field:
          family="arithmetic",
          note="with numbers and frozen scalars; with numbers of the data at each position, such as masks and counts")  # fmt: skip
 def divide(builder: Builder, x: Any, y: Any) -> Field:
-    """x / c, or x / m with one number of the data for each position."""
+    """x / c, x / m with one number of the data for each position, or x / a with one constant for each position."""
+    if isinstance(y, Tensor) and tensor_number(y) is None and bool((y != 0).all()):
+        return multiply(builder, x, 1.0 / y)
     number = tensor_number(y)
     if isinstance(x, Field) and isinstance(y, Data):
         return multiply(builder, x, _derived(y, _reciprocal))
@@ -117,6 +120,10 @@ def multiply(builder: Builder, x: Any, y: Any) -> Field:
         number = tensor_number(other)
         if number is not None:
             return scaled(builder, field, number)
+        if isinstance(field, Field) and isinstance(other, Tensor):
+            weighted = _weighted_positions(builder, field, other)
+            if weighted is not None:
+                return weighted
     # Data with a single channel (a mask, a weight per position) only scales: Gaussian values stay Gaussian.
     scaling = any(isinstance(a, Data) and isinstance(b, Field) and _one_channel(a, b) for a, b in ((x, y), (y, x)))
     data = [isinstance(value, Data) for value in (x, y)]
@@ -209,6 +216,23 @@ def shifted(builder: Builder, x: Field, value: float) -> Field:
     return builder.each_block(x, shift)
 
 
+def _weighted_positions(builder: Builder, x: Field, factors: Tensor) -> Field | None:
+    """Multiply each position along one axis by its own number; None if the factors differ along anything else."""
+    shape = (1,) * (len(x.dims) - factors.ndim) + tuple(factors.shape)
+    if len(shape) != len(x.dims) or any(size not in (1, own) for size, own in zip(shape, x.shape, strict=True)):
+        return None
+    factors = factors.detach().reshape(shape)
+    varied = [
+        dim for dim in range(len(shape)) if not torch.equal(factors, factors.narrow(dim, 0, 1).expand_as(factors))
+    ]
+    axis = x.axis(varied[0]) if len(varied) == 1 else None
+    if axis is None or CHANNEL in x.dims[varied[0]]:
+        return None
+    for dim in set(range(len(shape))) - set(varied):
+        factors = factors.narrow(dim, 0, 1)
+    return map_axis(builder, x, axis, torch.diag(factors.flatten().to(torch.float64)), "factors of positions")
+
+
 def _linear_combination(builder: Builder, x: Any, y: Any, cx: float, cy: float) -> Field:
     for field, other, cf, co in ((x, y, cx, cy), (y, x, cy, cx)):
         number = tensor_number(other)
@@ -261,7 +285,8 @@ def _independent(builder: Builder, nodes: Sequence[int]) -> bool:
 
 
 def _check_independent(builder: Builder, nodes: Sequence[int], what: str, then: Field) -> None:
-    if not _independent(builder, nodes):
+    pairs = [pair for pair in combinations(nodes, 2) if not _independent(builder, pair)]
+    if not all(what == "sum" and builder.joint(*pair) for pair in pairs):
         raise Refused(
             f"a {what} of branches that depend on each other: they carry the same random values with no fresh weights between",
             _DEPENDENT,
@@ -285,8 +310,8 @@ def _as_fields(builder: Builder, x: Any, y: Any) -> tuple[Field, Field]:
         )
     if not all(isinstance(value, (Field, Data)) for value in (x, y)):
         raise Refused(
-            "a constant tensor takes part in it, so its channels are no longer alike",
-            "use one number for all channels",
+            "a constant tensor takes part in it that differs between channels, between inputs or along several axes of positions",
+            "use one number for all channels, or multiply by one number for each position along one axis",
             like,
         )
     return _field_like(builder, x, like), _field_like(builder, y, like)

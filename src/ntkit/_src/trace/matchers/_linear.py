@@ -82,7 +82,9 @@ def held(weight: Weight, bias: Weight | None, numbers: Tensor) -> Held:
     note="on vectors and at every position of (n, positions..., features)",
     fresh=True,
 )
-def linear(builder: Builder, x: Any, weight: object, bias: object = None) -> Field:
+def linear(
+    builder: Builder, x: Any, weight: object, bias: object = None, torch_gains: tuple[float, float] | None = None
+) -> Field:
     """K' = w^2 K + b^2 at every position; positions that were flattened into the features are averaged over."""
     weight, bias = checked_weights(weight, bias)
     if isinstance(x, Data):
@@ -100,8 +102,8 @@ def linear(builder: Builder, x: Any, weight: object, bias: object = None) -> Fie
     joined = builder.join(x, contracted)
     positions = builder.nodes[joined].positions
     numbers = entry_numbers(builder, x, x.dims[last])
-    op = Dense(builder.layer_gains(weight, bias, fan_in))
-    node = builder.add(op, (joined,), positions, held=held(weight, bias, numbers))
+    op = Dense(builder.layer_gains(weight, bias, fan_in, torch_gains, numbers))
+    node = builder.add(op, (joined,), positions, held=held(weight, bias, numbers), call=weight.parameter.data_ptr())
     kept = [axis for axis in range(len(x.positions)) if axis not in contracted]
     dims = [tuple(kept.index(atom) if atom >= 0 else atom for atom in dim) for dim in x.dims[:-1]]
     result = Field((Block(node, width),), positions, (*dims, (CHANNEL,)), width, x.batch)
@@ -126,11 +128,12 @@ def conv(
         for axis, pad in zip(axes, pads, strict=True):
             x = pad_axis(builder, x, axis, pad, padding_mode)
         pads = ((0, 0),) * ndim
-    gains = builder.layer_gains(weight, bias, weight.parameter[0].numel())
-    op = Conv(gains, axes, kernel, strides, dilation, pads, padding_mode == "circular")
     # Groups are slices of the channels in the tensor's order, which is that of a single block.
     numbers = entry_numbers(builder, x, (CHANNEL,)) if groups == 1 else torch.arange(weight.parameter.shape[1])
-    result = _convolved(builder, x, op, held(weight, bias, numbers), weight.parameter.shape[0])
+    gains = builder.layer_gains(weight, bias, weight.parameter[0].numel(), columns=numbers if groups == 1 else None)
+    op = Conv(gains, axes, kernel, strides, dilation, pads, padding_mode == "circular")
+    call = weight.parameter.data_ptr() if groups == 1 else None
+    result = _convolved(builder, x, op, held(weight, bias, numbers), weight.parameter.shape[0], call)
     return _checked(x, groups, raw, weight, bias, result)
 
 
@@ -181,11 +184,11 @@ def _image(ndim: int, builder: Builder, x: Any) -> tuple[Field, tuple[int, ...]]
     return field, tuple(axes)
 
 
-def _convolved(builder: Builder, x: Field, op: Conv, weights: Held, width: int) -> Field:
+def _convolved(builder: Builder, x: Field, op: Conv, weights: Held, width: int, call: int | None = None) -> Field:
     positions = list(x.positions)
     for index, axis in enumerate(op.axes):
         positions[axis] = op.output_size(index, positions[axis])
-    node = builder.add(op, (builder.join(x),), positions, held=weights)
+    node = builder.add(op, (builder.join(x),), positions, held=weights, call=call)
     return Field((Block(node, width),), tuple(positions), x.dims, width, x.batch)
 
 

@@ -26,25 +26,7 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
     """Normalise; ``atoms`` are what the affine parameters enumerate, in their order."""
     if any(block.merged for block in x.blocks):
         raise Refused("it normalises values concatenated from flattened parts", "normalise before torch.cat", x)
-    for value in (weight, bias):
-        if isinstance(value, Weight):
-            check_plain(value, then=x)
-    scale, shift = _uniform(weight, 1.0, x), _uniform(bias, 0.0, x)
-    trained_weight, trained_bias = (v if isinstance(v, Weight) and v.trained else None for v in (weight, bias))
-    for name, value, number, start in (("weight", trained_weight, scale, 1.0), ("bias", trained_bias, shift, 0.0)):
-        if value is not None and number != start:
-            raise Refused(
-                f"its {name} is trained from values other than {start:g}, which the limit assumes",
-                f"set it back with reset_parameters(), or freeze it: module.{name}.requires_grad_(False)",
-                x,
-            )
-    if trained_bias is not None and scale != 1.0:
-        raise Refused(
-            f"its bias is trained while its weight is fixed at {scale:g}, which has no rule",
-            "freeze the bias, or use a weight of one",
-            x,
-        )
-    builder.claim("affine parameters", trained_weight, trained_bias)
+    scale, shift, trained_weight, trained_bias = affine_parameters(builder, x, weight, bias)
     op = replace(op, weight_trained=trained_weight is not None, bias_trained=trained_bias is not None)
     total = builder.join(x)
     numbers = entry_numbers(builder, x, atoms)
@@ -72,6 +54,32 @@ def _normalize(builder: Builder, x: Field, op: Normalize, weight: object, bias: 
     result = builder.each_block(x, apply)
     result = scaled(builder, result, scale)
     return shifted(builder, result, shift) if shift else result
+
+
+def affine_parameters(
+    builder: Builder, x: Field, weight: object, bias: object
+) -> tuple[float, float, Weight | None, Weight | None]:
+    """Return the common values of a norm's weight and bias, and those of them that are trained, from one and zero."""
+    for value in (weight, bias):
+        if isinstance(value, Weight):
+            check_plain(value, then=x)
+    scale, shift = _uniform(weight, 1.0, x), _uniform(bias, 0.0, x)
+    trained_weight, trained_bias = (v if isinstance(v, Weight) and v.trained else None for v in (weight, bias))
+    for name, value, number, start in (("weight", trained_weight, scale, 1.0), ("bias", trained_bias, shift, 0.0)):
+        if value is not None and number != start:
+            raise Refused(
+                f"its {name} is trained from values other than {start:g}, which the limit assumes",
+                f"set it back with reset_parameters(), or freeze it: module.{name}.requires_grad_(False)",
+                x,
+            )
+    if trained_bias is not None and scale != 1.0:
+        raise Refused(
+            f"its bias is trained while its weight is fixed at {scale:g}, which has no rule",
+            "freeze the bias, or use a weight of one",
+            x,
+        )
+    builder.claim("affine parameters", trained_weight, trained_bias)
+    return scale, shift, trained_weight, trained_bias
 
 
 def _held(weight: Weight | None, bias: Weight | None, numbers: Tensor, start: int, shape: tuple[int, ...]) -> Held:

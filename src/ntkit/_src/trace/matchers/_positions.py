@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ntkit._src.program import AdaptiveAvgPool, AvgPool, ConstantMap, Reindex
+from ntkit._src.program import AdaptiveAvgPool, AvgPool, ConstantMap, Join, Reindex
 
 from .._builder import Builder, Refused
 from .._values import BATCH, CHANNEL, Field
@@ -29,7 +29,11 @@ def select(builder: Builder, x: Field, axis: int, index: Sequence[int], name: st
     """Read the positions ``index`` along one axis, zeros where it is negative."""
     if list(index) == list(range(x.positions[axis])):
         return x
-    return builder.map_axes(x, Reindex(axis, tuple(index), name), x.with_length(axis, len(index)))
+    positions = x.with_length(axis, len(index))
+    ops = [builder.nodes[block.node].op for block in x.blocks]
+    if len(index) == 1 and all(isinstance(op, Join) and op.axis == axis and set(op.sizes) == {1} for op in ops):
+        return builder.each_block(x, lambda block: builder.nodes[block.node].inputs[index[0]], positions)
+    return builder.map_axes(x, Reindex(axis, tuple(index), name), positions)
 
 
 def pad_axis(builder: Builder, x: Field, axis: int, pad: tuple[int, int], mode: str) -> Field:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from .._builder import EMPIRICAL, Builder, Refused
 from .._values import Field
+from ._batch_norm import COUPLED
 from ._positions import avg_pool
 from ._registry import matches
 
@@ -76,11 +77,17 @@ _refuse(
     "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
     modules=(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
 )  # fmt: skip
+_enter(
+    "in training mode " + COUPLED,
+    "use nn.LayerNorm or nn.GroupNorm; in evaluation mode it has a limit",
+    (F.batch_norm,),
+    (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+)
 _refuse(
-    "its statistics couple each input with the rest of the batch, so there is no kernel of two inputs",
+    COUPLED,
     f"use nn.LayerNorm or nn.GroupNorm; or {EMPIRICAL}",
-    F.batch_norm, torch.batch_norm, "batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm",
-    modules=(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    torch.batch_norm, "batch_norm", "_native_batch_norm_legit_no_training", "native_batch_norm",
+    modules=(nn.SyncBatchNorm,),
 )  # fmt: skip
 _refuse(
     "its statistics run over one channel, so they stay random however wide the layer is",
@@ -105,9 +112,10 @@ _refuse(
     modules=(nn.Softmax, nn.LogSoftmax, nn.Softmax2d, nn.Softmin),
 )  # fmt: skip
 _refuse(
-    "a recurrent layer uses the same weights at every step, so its values at different steps are not independent",
-    EMPIRICAL,
-    modules=(nn.RNN, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell),
+    "the gates of this recurrent layer multiply states that depend on them, so its states are not functions of one Gaussian "
+    "value and their covariance has no closed form",
+    f"use nn.RNN or nn.RNNCell, which have a limit; or {EMPIRICAL}",
+    modules=(nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell),
 )
 _refuse(
     "a sum of rows of a table, looked up by integers",

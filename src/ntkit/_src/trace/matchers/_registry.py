@@ -42,6 +42,7 @@ class KnownModule:
 _FAMILIES = (
     "linear",
     "convolution",
+    "recurrent",
     "pooling",
     "up-sampling",
     "position maps",

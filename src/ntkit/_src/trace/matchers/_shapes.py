@@ -17,7 +17,7 @@ from ntkit._src.program import Split
 from .._builder import Builder, Refused
 from .._values import BATCH, CHANNEL, Field
 from ._activations import sigmoid
-from ._arithmetic import multiply
+from ._arithmetic import concatenate, multiply
 from ._positions import select
 from ._registry import matches
 
@@ -163,6 +163,14 @@ def squeeze(builder: Builder, x: Field, dim: Any = None) -> Field:
 def unsqueeze(builder: Builder, x: Field, dim: int) -> Field:
     """Add a dimension of length one."""
     return x.unsqueeze(dim)
+
+
+@matches(torch.stack, "stack", family="shape", note="stacks of vectors become positions")
+def stack(builder: Builder, tensors: Sequence[Any], dim: int = 0) -> Field:
+    """Put values side by side along a new dimension of positions."""
+    if not all(isinstance(x, Field) for x in tensors):
+        raise Refused("it stacks data or constants with random values", "stack outputs of layers")
+    return concatenate(builder, [x.unsqueeze(dim) for x in tensors], dim)
 
 
 @matches("size", "sym_size")

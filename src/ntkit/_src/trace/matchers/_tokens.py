@@ -145,6 +145,18 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
     first = parts[0]
     axis = first.axis(dim)
     assert axis is not None
+    widths = {tuple((block.width, block.merged) for block in part.blocks) for part in parts}
+    if len(first.blocks) > 1 and len(widths) == 1 and all(part.order is None for part in parts):
+        blocks = [
+            joined(builder, [replace(p, blocks=(p.blocks[k],), channels=p.blocks[k].width) for p in parts], dim).blocks[
+                0
+            ]
+            for k in range(len(first.blocks))
+            if not first.blocks[k].merged
+        ]
+        if len(blocks) == len(first.blocks):
+            length = sum(part.positions[axis] for part in parts)
+            return replace(first, blocks=tuple(blocks), positions=first.with_length(axis, length))
     others = [(part.dims, part.channels, *part.positions[:axis], *part.positions[axis + 1 :]) for part in parts]
     if any(other != others[0] for other in others) or any(len(part.blocks) > 1 for part in parts):
         raise Refused(
@@ -153,7 +165,8 @@ def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
             first,
         )
     nodes = [part.blocks[0].node for part in parts]
-    if any(builder.info[node].sources & builder.info[other].sources for node, other in combinations(nodes, 2)):
+    pairs = [(a, b) for a, b in combinations(nodes, 2) if builder.info[a].sources & builder.info[b].sources]
+    if any(a == b or not builder.joint(a, b) for a, b in pairs):
         raise Refused(
             "it concatenates tokens that depend on each other: they carry the same random values with no fresh weights between",
             f"put a layer with weights of its own between them; or {EMPIRICAL}",
