@@ -94,7 +94,7 @@ def test_refusals() -> None:
         features.expected_ptk(conv, X[:, None])
     assert set(features.expected_ptk(conv, X[:, None], layers=["3"])) == {"3"}
     with pytest.raises(UnsupportedLayerError):
-        features.expected_ptk(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).eval(), X)
+        features.expected_ptk(nn.Sequential(nn.Linear(5, 4), nn.Softmax(1), nn.Linear(4, 1)), X)
 
 
 def test_gains_are_those_of_the_module():

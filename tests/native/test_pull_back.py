@@ -166,7 +166,7 @@ def test_what_has_no_derivatives_is_named():
 def test_the_core_refuses_what_does_not_fit():
     back = PullBack(ntkit.infinite_width(mlp(3, 8, 1)).program((3,)))
     plan, segments, _ = back._plan(True)
-    batch = back._runner._read(normal(2, 3), torch.float64)
+    batch = back._runner._read(normal(2, 3), torch.float64, 512)
     given = {
         "segments": segments, "data1": batch.data, "cache1": batch.cache, "data2": batch.data, "cache2": batch.cache,
         "products": np.zeros((1, 1, 1, 512, 512)), "nngp": None, "ntk": np.ones((2, 2)), "to_data": np.zeros((2, 3)),

@@ -61,7 +61,7 @@ def test_equal_points_have_correlation_one_to_the_bit(scale, positions, keep):
     x2 = torch.cat([x1[order], scale * normal(4, *positions, 300, seed=2)])
     keeps = (keep,) * len(positions)
     op = Input(0, 0, 1)
-    found = data_covariance(op, keeps, Ends(Moments({(0, 0): x1}), Moments({(0, 0): x2}), 2)).nngp
+    found = data_covariance((op, op), keeps, Ends(Moments({(0, 0): x1}), Moments({(0, 0): x2}), 2)).nngp
     if positions and keep is Keep.ALL:
         exact = torch.einsum("apz,bqz->abpq", x1, x2) / 300
         found_equal = found.diagonal(dim1=2, dim2=3)[order, torch.arange(20)]
@@ -77,7 +77,7 @@ def test_nearly_equal_points_keep_the_digits_of_their_difference():
     x1 = normal(3, 40)
     x2 = x1.flip(0) + 1e-9 * normal(3, 40, seed=1)
     op, ends = Input(0, 0, 1), Ends(Moments({(0, 0): x1}), Moments({(0, 0): x2}), 2)
-    k = data_covariance(op, (), ends).nngp
+    k = data_covariance((op, op), (), ends).nngp
     q1, q2 = x1.square().mean(1), x2.square().mean(1)
     apart = (q1[:, None] + q2 - 2 * k)[torch.arange(3), torch.tensor([2, 1, 0])]
     expected = (x1 - x2.flip(0)).square().mean(1)
@@ -91,7 +91,7 @@ def test_nearly_parallel_points_keep_the_digits_of_their_angle(scale):
     x2 = scale * (x1.flip(0) + 1e-5 * normal(3, 40, seed=1))
     at = torch.arange(3), torch.tensor([2, 1, 0])
     op, ends = Input(0, 0, 1), Ends(Moments({(0, 0): x1}), Moments({(0, 0): x2}), 2)
-    k = data_covariance(op, (), ends).nngp[at]
+    k = data_covariance((op, op), (), ends).nngp[at]
     a, b = x1.numpy().astype(np.longdouble), x2.flip(0).numpy().astype(np.longdouble)
     exact = (a * b).mean(1)
     q1, q2 = (a * a).mean(1), (b * b).mean(1)

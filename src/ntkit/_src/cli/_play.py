@@ -14,11 +14,11 @@ import typer
 from ._console import check_out, command, note
 
 
-@command("ntkit play", "ntkit play --out playground.html")
+@command("ntkit play --out playground.html")
 def play(
     out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of opening it.")] = None,
 ) -> None:
-    """Open the playground: the exact mean and band of infinitely wide networks, beside networks that train in the browser.
+    """Open a page where infinitely wide networks learn points.
 
     The page is one file, which needs neither a server nor a network.
     """

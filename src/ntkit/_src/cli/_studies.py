@@ -58,7 +58,10 @@ def installed() -> Studies:
 
 @command("ntkit list --json", name="list")
 def list_studies(json: Json = False) -> None:
-    """List the papers' tables and figures, and what is stored of each: at what size, beside the paper's, and its hours."""
+    """List the papers' tables and figures.
+
+    Of each it shows what is stored: at what size, beside the paper's, and its hours.
+    """
     studies = installed()
     found = [studies.find(name) for name in studies.NAMES]
     wide = max(len(one.name) for one in found)

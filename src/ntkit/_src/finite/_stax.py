@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -278,7 +280,7 @@ def FanInConcat() -> Layer:
 
 def FanInProd() -> Layer:
     """Return the product of several values."""
-    return Function(lambda x: math.prod(x[1:], start=x[0]), "FanInProd")
+    return Function(lambda x: reduce(operator.mul, x), "FanInProd")
 
 
 def Relu() -> Layer:

@@ -90,7 +90,7 @@ class Tracer:
             self._probe()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_guard": nullcontext(), "_proven": {}}  # the original is elsewhere
+        return {**self.__dict__, "_guard": nullcontext(), "_proven": {}, "_readings": {}}  # the original is elsewhere
 
     def with_gains(self, gains: GainRule) -> Tracer:
         """Return the tracer of the same snapshot with other gains; graphs are shared, so none is traced or replayed twice."""

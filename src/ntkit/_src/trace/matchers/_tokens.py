@@ -142,6 +142,8 @@ def _slopes(rows: Tensor, channels: Sequence[int], leaves: Sequence[Tensor]) -> 
 def joined(builder: Builder, fields: Sequence[Field], dim: int) -> Field:
     """Concatenate fields along a dimension of positions."""
     parts = [_one_axis(builder, field, dim) for field in fields]
+    if len({part.dims for part in parts}) > 1:
+        parts = [_without_ones(builder, part, dim) for part in parts]
     first = parts[0]
     axis = first.axis(dim)
     assert axis is not None
@@ -247,6 +249,16 @@ def _evaluate(builder: Builder, node: int, field: Field) -> Tensor:
             field,
         )
     return op.finite(tuple(_evaluate(builder, read, field) for read in inputs), (None, None))
+
+
+def _without_ones(builder: Builder, field: Field, dim: int) -> Field:
+    """Return the field without position axes of length one, which indexing leaves behind, but for that of one dimension."""
+    kept = [axis for axis, size in enumerate(field.positions) if size > 1 or axis in field.dims[dim]]
+    dims = tuple(
+        tuple(atom if atom < 0 else kept.index(atom) for atom in atoms if atom < 0 or atom in kept)
+        for atoms in field.dims
+    )
+    return builder.arrange(field, kept, [field.positions[axis] for axis in kept], dims)
 
 
 def _one_axis(builder: Builder, field: Field, dim: int) -> Field:
