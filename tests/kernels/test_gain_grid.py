@@ -77,7 +77,8 @@ def test_derivatives_by_the_grid():
     grid = torch.tensor([[1.2, 0.3], [0.8, 0.1]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda grid: limit.ntk(x, gains=grid), (grid,))
     found, expected = (
-        torch.autograd.grad(limit.ntk(x, gains=grid, engine=engine).sum(), grid)[0] for engine in ("native", "reference")
+        torch.autograd.grad(limit.ntk(x, gains=grid, engine=engine).sum(), grid)[0]
+        for engine in ("native", "reference")
     )
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
 
